@@ -1,0 +1,2 @@
+// Package stateofworld is the root of a library of state-of-world caches for Kubernetes volume controllers.
+package stateofworld
