@@ -1,6 +1,6 @@
 module github.com/stateofworld/stateofworld
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/go-logr/logr v1.4.4
