@@ -1,0 +1,167 @@
+package cache
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VolumeNodeExists says whether there is an entry for the pair, that is, whether it is Attached or Uncertain.
+func (w *ActualStateOfWorld) VolumeNodeExists(volume v1.UniqueVolumeName, node types.NodeName) bool {
+	return w.GetAttachState(volume, node) != Detached
+}
+
+// GetAttachState returns the state of the pair.
+func (w *ActualStateOfWorld) GetAttachState(volume v1.UniqueVolumeName, node types.NodeName) AttachState {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if p := w.index.pair(volume, node); p != nil {
+		return p.data.state
+	}
+	return Detached
+}
+
+// Epoch returns the epoch of the pair, 0 when it has no entry.
+func (w *ActualStateOfWorld) Epoch(volume v1.UniqueVolumeName, node types.NodeName) uint64 {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return epochOf(w.index.pair(volume, node))
+}
+
+// VolumeEpoch returns a number that changes whenever the epoch of any pair of the volume does, and when one of them goes; 0 when the volume has no
+// entry. It never repeats within a world.
+func (w *ActualStateOfWorld) VolumeEpoch(volume v1.UniqueVolumeName) uint64 {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if v := w.index.volumes[volume]; v != nil {
+		return v.data.epoch
+	}
+	return 0
+}
+
+// GetAttachedVolume returns the pair, and whether it has an entry.
+func (w *ActualStateOfWorld) GetAttachedVolume(volume v1.UniqueVolumeName, node types.NodeName) (AttachedVolume, bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	p := w.index.pair(volume, node)
+	if p == nil {
+		return AttachedVolume{}, false
+	}
+	return w.lockedAttachedVolume(p), true
+}
+
+func (w *ActualStateOfWorld) lockedAttachedVolume(p *attachmentEntry) AttachedVolume {
+	a := AttachedVolume{
+		VolumeName: p.volume.name,
+		NodeName:   p.node.name,
+		VolumeSpec: p.data.spec,
+		DevicePath: p.data.devicePath,
+		State:      p.data.state,
+		Since:      w.time.time(p.data.since),
+		InUse:      p.data.inUse,
+		Reported:   p.data.reported(),
+		Epoch:      p.data.epoch,
+	}
+	if p.data.hasDetachRequest {
+		a.DetachRequestedTime = w.time.time(p.data.detachRequested)
+	}
+	return a
+}
+
+// GetAttachedVolumes returns all pairs that are Attached or Uncertain, in no order.
+func (w *ActualStateOfWorld) GetAttachedVolumes() []AttachedVolume {
+	w.mu.RLock()
+	all := make([]AttachedVolume, 0, w.index.pairs)
+	w.mu.RUnlock()
+	return slices.AppendSeq(all, w.AttachedVolumes())
+}
+
+// AttachedVolumes yields all pairs that are Attached or Uncertain, in no order, without copying them all at once. The lock is not held while
+// yielding; a pair that is there from beginning to end is yielded exactly once.
+func (w *ActualStateOfWorld) AttachedVolumes() iter.Seq[AttachedVolume] {
+	return func(yield func(AttachedVolume) bool) {
+		b := batch{yield: yield, volumes: make([]AttachedVolume, 0, chunkSize+scanLimit+1)}
+		w.index.walk(&w.mu, func(p *attachmentEntry) { b.add(w.lockedAttachedVolume(p)) }, b.flush)
+	}
+}
+
+// AttachedVolumesForNode is AttachedVolumes for one node.
+func (w *ActualStateOfWorld) AttachedVolumesForNode(node types.NodeName) iter.Seq[AttachedVolume] {
+	return func(yield func(AttachedVolume) bool) {
+		b := batch{yield: yield}
+		w.index.walkNode(&w.mu, node, func(p *attachmentEntry) { b.add(w.lockedAttachedVolume(p)) }, b.flush)
+	}
+}
+
+// batch holds what was copied under the lock until it can be yielded without it.
+type batch struct {
+	volumes []AttachedVolume
+	yield   func(AttachedVolume) bool
+}
+
+func (b *batch) add(a AttachedVolume) { b.volumes = append(b.volumes, a) }
+
+func (b *batch) flush() bool {
+	for _, a := range b.volumes {
+		if !b.yield(a) {
+			return false
+		}
+	}
+	b.volumes = b.volumes[:0]
+	return true
+}
+
+// GetAttachedVolumesForNode returns the pairs of the node that are Attached or Uncertain, by volume. It costs as much as the node has.
+func (w *ActualStateOfWorld) GetAttachedVolumesForNode(node types.NodeName) []AttachedVolume {
+	all := slices.Collect(w.AttachedVolumesForNode(node))
+	slices.SortFunc(all, compareAttachedVolume)
+	return all
+}
+
+// GetAttachedVolumesPerNode returns what is Attached (not what is Uncertain), for each node that has any, by volume.
+func (w *ActualStateOfWorld) GetAttachedVolumesPerNode() map[types.NodeName][]AttachedVolume {
+	perNode := make(map[types.NodeName][]AttachedVolume)
+	for a := range w.AttachedVolumes() {
+		if a.State == Attached {
+			perNode[a.NodeName] = append(perNode[a.NodeName], a)
+		}
+	}
+	for _, all := range perNode {
+		slices.SortFunc(all, compareAttachedVolume)
+	}
+	return perNode
+}
+
+// GetNodesForAttachedVolume returns the nodes on which the volume is Attached or Uncertain, sorted.
+func (w *ActualStateOfWorld) GetNodesForAttachedVolume(volume v1.UniqueVolumeName) []types.NodeName {
+	var nodes []types.NodeName
+	w.mu.RLock()
+	if v := w.index.volumes[volume]; v != nil {
+		nodes = make([]types.NodeName, 0, v.len())
+		v.each(func(p *attachmentEntry) { nodes = append(nodes, p.node.name) })
+	}
+	w.mu.RUnlock()
+	slices.Sort(nodes)
+	return nodes
+}
+
+// AppendAttachments appends the pairs of the volume that are Attached or Uncertain to dst, by node. All are of one moment.
+func (w *ActualStateOfWorld) AppendAttachments(dst []AttachedVolume, volume v1.UniqueVolumeName) []AttachedVolume {
+	begin := len(dst)
+	w.mu.RLock()
+	if v := w.index.volumes[volume]; v != nil {
+		dst = slices.Grow(dst, v.len())
+		v.each(func(p *attachmentEntry) { dst = append(dst, w.lockedAttachedVolume(p)) })
+	}
+	w.mu.RUnlock()
+	slices.SortFunc(dst[begin:], compareAttachedVolume)
+	return dst
+}
+
+// compareAttachedVolume orders by volume, then node.
+func compareAttachedVolume(a, b AttachedVolume) int {
+	return cmp.Or(cmp.Compare(a.VolumeName, b.VolumeName), cmp.Compare(a.NodeName, b.NodeName))
+}

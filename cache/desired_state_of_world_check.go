@@ -1,0 +1,118 @@
+package cache
+
+import (
+	"fmt"
+	"slices"
+)
+
+// DesiredSizes is how much a desired world holds. Everything is zero after everything was removed.
+type DesiredSizes struct {
+	// Nodes counts known nodes, and deleted ones that still have wishes or unresolved pods.
+	Nodes int
+	// Volumes counts volumes with a wish.
+	Volumes int
+	// Pairs counts wishes.
+	Pairs int
+	// Pods counts pods that use a volume.
+	Pods int
+	// Unresolved counts (pod, node)s that are unresolved.
+	Unresolved int
+}
+
+// Sizes returns how much the world holds.
+func (w *DesiredStateOfWorld) Sizes() DesiredSizes {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return DesiredSizes{
+		Nodes:      len(w.index.nodes),
+		Volumes:    len(w.index.volumes),
+		Pairs:      w.index.pairs,
+		Pods:       len(w.pods),
+		Unresolved: w.marks,
+	}
+}
+
+// CheckInvariants walks everything and returns an error when two places contradict each other, which would be a fault of this package. It
+// is for tests: the world is locked meanwhile.
+func (w *DesiredStateOfWorld) CheckInvariants() error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if err := w.index.check(); err != nil {
+		return fmt.Errorf("desired state of world: %w", err)
+	}
+	for _, check := range []func() error{w.lockedCheckUsers, w.lockedCheckPods, w.lockedCheckNodes} {
+		if err := check(); err != nil {
+			return fmt.Errorf("desired state of world: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *DesiredStateOfWorld) lockedCheckUsers() (err error) {
+	for _, v := range w.index.volumes {
+		exclusive := 0
+		v.each(func(p *wishEntry) {
+			if len(p.data.users) == 0 || p.data.spec == nil || p.data.order == 0 || p.data.order > w.order {
+				err = fmt.Errorf("wish %q on %q: %d users, spec %v, order %d of %d", v.name, p.node.name, len(p.data.users), p.data.spec, p.data.order, w.order)
+			}
+			for i, pod := range p.data.users {
+				use := pod.use(p)
+				if w.pods[pod.name] != pod || use == nil || int(use.pos) != i || use.object == nil {
+					err = fmt.Errorf("wish %q on %q: its pod %q does not agree", v.name, p.node.name, pod.name)
+					return
+				}
+				if use.exclusive {
+					exclusive++
+				}
+			}
+		})
+		if err == nil && exclusive != v.data.exclusive {
+			err = fmt.Errorf("volume %q has %d exclusive uses, counted are %d", v.name, exclusive, v.data.exclusive)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *DesiredStateOfWorld) lockedCheckPods() error {
+	for name, pod := range w.pods {
+		if pod.name != name || len(pod.uses) == 0 {
+			return fmt.Errorf("pod %q, kept under %q, has %d uses", pod.name, name, len(pod.uses))
+		}
+		for i := range pod.uses {
+			use := &pod.uses[i]
+			if pod.use(use.wish) != use || use.wish.node == nil || int(use.pos) >= len(use.wish.data.users) || use.wish.data.users[use.pos] != pod {
+				return fmt.Errorf("pod %q: use %d does not agree with its wish", name, i)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *DesiredStateOfWorld) lockedCheckNodes() error {
+	marks := 0
+	for name, n := range w.index.nodes {
+		if !n.data.known && len(n.pairs) == 0 && len(n.data.unresolved) == 0 {
+			return fmt.Errorf("node %q is kept without a reason", name)
+		}
+		if n.data.unresolved != nil && len(n.data.unresolved) == 0 {
+			return fmt.Errorf("node %q keeps an empty set of unresolved pods", name)
+		}
+		for pod := range n.data.unresolved {
+			marks++
+			if !slices.Contains(w.unresolved[pod], name) {
+				return fmt.Errorf("node %q has the unresolved pod %q, which does not know", name, pod)
+			}
+		}
+	}
+	byPod := 0
+	for _, nodes := range w.unresolved {
+		byPod += len(nodes)
+	}
+	if marks != w.marks || byPod != w.marks {
+		return fmt.Errorf("%d unresolved (pod, node)s are counted, %d found by node, %d by pod", w.marks, marks, byPod)
+	}
+	return nil
+}
