@@ -1,7 +1,6 @@
 package nodestatus
 
 import (
-	"math"
 	"slices"
 
 	"github.com/stateofworld/stateofworld/cache"
@@ -28,7 +27,7 @@ const (
 func decide(r record, report cache.NodeReport) action {
 	switch {
 	case report.Version == 0 && r.stored == storedNothing:
-		return actNone // nothing was ever reported (N1: no volumes, no write)
+		return actNone // nothing was ever reported
 	case r.force:
 		return actWrite
 	case r.missing && report.Version <= r.tried:
@@ -38,14 +37,4 @@ func decide(r record, report cache.NodeReport) action {
 	default:
 		return actWrite
 	}
-}
-
-// covers returns the highest version that a write of report satisfies. A report
-// without a version is that of a node that the source has no entry for any more: it
-// replaces every earlier one.
-func covers(report cache.NodeReport) uint64 {
-	if report.Version == 0 {
-		return math.MaxUint64
-	}
-	return report.Version
 }

@@ -1,7 +1,6 @@
 package nodestatus
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,30 +24,23 @@ func TestDecide(t *testing.T) {
 		report cache.NodeReport
 		want   action
 	}{
-		"never reported, never written":           {record{}, report(0), actNone},
-		"never reported, forced":                  {record{force: true}, report(0), actNone},
-		"first report":                            {record{}, report(1, "v"), actWrite},
-		"first report seen is empty again":        {record{}, report(2), actWrite},
-		"the same list":                           {record{stored: storedKnown, list: list("v")}, report(2, "v"), actSkip},
-		"the same list, forced":                   {record{stored: storedKnown, list: list("v"), force: true}, report(2, "v"), actWrite},
-		"one volume more":                         {record{stored: storedKnown, list: list("v")}, report(2, "v", "w"), actWrite},
-		"no volume any more":                      {record{stored: storedKnown, list: list("v")}, report(2), actWrite},
-		"the source forgot the node":              {record{stored: storedKnown, list: list("v")}, report(0), actWrite},
-		"nil and empty are the same":              {record{stored: storedKnown, list: []v1.AttachedVolume{}}, report(3), actSkip},
-		"same list after a failure":               {record{stored: storedUnknown}, report(2, "v"), actWrite},
-		"empty after a failure":                   {record{stored: storedUnknown}, report(0), actWrite},
-		"missing node, version tried":             {record{missing: true, tried: 3}, report(3, "v"), actNone},
-		"missing node, version tried, forced":     {record{missing: true, tried: 3, force: true}, report(3, "v"), actWrite},
-		"missing node, new version":               {record{missing: true, tried: 3}, report(4, "v"), actWrite},
-		"missing node, the source forgot it, too": {record{missing: true, tried: 3}, report(0), actNone},
+		"never reported, never written":       {record{}, report(0), actNone},
+		"never reported, forced":              {record{force: true}, report(0), actNone},
+		"first report":                        {record{}, report(1, "v"), actWrite},
+		"first report seen is empty again":    {record{}, report(2), actWrite},
+		"the same list":                       {record{stored: storedKnown, list: list("v")}, report(2, "v"), actSkip},
+		"the same list, forced":               {record{stored: storedKnown, list: list("v"), force: true}, report(2, "v"), actWrite},
+		"one volume more":                     {record{stored: storedKnown, list: list("v")}, report(2, "v", "w"), actWrite},
+		"no volume any more":                  {record{stored: storedKnown, list: list("v")}, report(2), actWrite},
+		"nil and empty are the same":          {record{stored: storedKnown, list: []v1.AttachedVolume{}}, report(3), actSkip},
+		"same list after a failure":           {record{stored: storedUnknown}, report(2, "v"), actWrite},
+		"empty after a failure":               {record{stored: storedUnknown}, report(2), actWrite},
+		"missing node, version tried":         {record{missing: true, tried: 3}, report(3, "v"), actNone},
+		"missing node, version tried, forced": {record{missing: true, tried: 3, force: true}, report(3, "v"), actWrite},
+		"missing node, new version":           {record{missing: true, tried: 3}, report(4, "v"), actWrite},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, decide(tc.record, tc.report))
 		})
 	}
-}
-
-func TestAReportWithoutVersionReplacesAllEarlierOnes(t *testing.T) {
-	require.Equal(t, uint64(7), covers(cache.NodeReport{Version: 7}))
-	require.Equal(t, uint64(math.MaxUint64), covers(cache.NodeReport{}))
 }

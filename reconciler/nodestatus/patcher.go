@@ -57,10 +57,10 @@ type statusPatch struct {
 // a change nor undo one. The error of a missing node Is [ErrNodeNotFound].
 func (p *Patcher) Write(ctx context.Context, node types.NodeName, volumes []v1.AttachedVolume) error {
 	if p.nodes == nil {
-		return &cache.InvalidError{Field: "Nodes", Value: "nil", Reason: "the Patcher has no client to write with"}
+		return &cache.InvalidError{Field: "Nodes", Reason: "of the Patcher must not be nil: it is the client to write with"}
 	}
 	if node == "" {
-		return &cache.InvalidError{Field: "Node", Value: `""`, Reason: "a report needs the name of its node"}
+		return &cache.InvalidError{Field: "node name", Reason: "must not be empty"}
 	}
 	var patch statusPatch
 	patch.Status.VolumesAttached = volumes

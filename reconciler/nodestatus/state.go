@@ -45,7 +45,7 @@ type record struct {
 
 // try is one look at a node's report, and the write that may follow.
 type try struct {
-	covers  uint64 // 0: the report is not read yet
+	covers  uint64 // the version that is written; 0: the report is not read yet
 	overdue bool   // past its deadline: the slot is given back
 }
 

@@ -15,7 +15,7 @@ func (w *Writer) run(st *nodeState, t *try) {
 	report := w.source.Report(st.name)
 
 	w.mu.Lock()
-	t.covers = covers(report)
+	t.covers = report.Version
 	act := decide(st.record, report)
 	st.force = false
 	if act != actWrite {
@@ -92,10 +92,7 @@ func (w *Writer) lockedBookNoWrite(st *nodeState, act action, report cache.NodeR
 	if act == actSkip {
 		st.written = report.Version
 	}
-	if len(report.Volumes) == 0 {
-		st.missing = false // and nothing to report should it come back
-	}
-	st.lockedAnswer(covers(report), nil)
+	st.lockedAnswer(report.Version, nil)
 	w.lockedNext(st)
 }
 
@@ -113,19 +110,19 @@ func (w *Writer) book(st *nodeState, report cache.NodeReport, result *Result) {
 	case result.Err == nil:
 		st.stored, st.list, st.written = storedKnown, report.Volumes, report.Version
 		st.missing, st.attempts = false, 0
-		st.lockedAnswer(covers(report), nil)
+		st.lockedAnswer(report.Version, nil)
 	case result.Missing:
 		// What was written is gone with the node; one that has nothing to report need
 		// not be remembered. No node can read the report: nobody waits for it.
 		st.stored, st.list = storedNothing, nil
 		st.missing, st.tried = len(report.Volumes) > 0, report.Version
 		st.attempts = 0
-		st.lockedAnswer(covers(report), nil)
+		st.lockedAnswer(report.Version, nil)
 	default:
 		st.stored, st.list = storedUnknown, nil
 		st.attempts++
 		result.Attempts = st.attempts
-		st.lockedAnswer(covers(report), result.Err)
+		st.lockedAnswer(report.Version, result.Err)
 		b := &backoff{}
 		st.phase, st.backoff = backingOff, b
 		w.lockedStart()

@@ -27,8 +27,8 @@ var ErrForgotten = errors.New("the node was forgotten")
 
 // Source knows the newest report of each node; *cache.ActualStateOfWorld is one. Its
 // methods must be safe for concurrent use and must not block. The version of a node
-// grows with each change of its list and never goes back; zero means that there is no
-// report. The Writer keeps the list it was given: it must not be changed afterwards.
+// grows with each change of its list and never goes back; zero means that there never
+// was a report. The Writer keeps the list that it is given.
 type Source interface {
 	Report(node types.NodeName) cache.NodeReport
 	ReportVersion(node types.NodeName) uint64
@@ -116,9 +116,9 @@ type Writer struct {
 func NewWriter(c WriterConfig) (*Writer, error) {
 	switch {
 	case c.Source == nil:
-		return nil, &cache.InvalidError{Field: "Source", Value: "nil", Reason: "the Writer needs the reports to write"}
+		return nil, &cache.InvalidError{Field: "Source", Reason: "must not be nil: it has the reports to write"}
 	case c.Sink == nil:
-		return nil, &cache.InvalidError{Field: "Sink", Value: "nil", Reason: "the Writer needs a place to write to"}
+		return nil, &cache.InvalidError{Field: "Sink", Reason: "must not be nil: it is where reports are written to"}
 	case c.Timeout < 0:
 		return nil, &cache.InvalidError{Field: "Timeout", Value: c.Timeout.String(), Reason: "must not be negative"}
 	case c.MaxConcurrent < 0:
@@ -163,20 +163,22 @@ func (w *Writer) Changed(node types.NodeName) {
 }
 
 // Force makes the next write of node happen even if its list is what was last written.
-// A node that never had a report has nothing to write. A node in back-off stays there.
+// It does nothing for a node with an empty list and nothing on record. A node in back-off
+// stays there.
 func (w *Writer) Force(node types.NodeName) {
 	w.force(node, false)
 }
 
 // NodeAdded says that the Node object was created, perhaps again: what was written
-// before may be gone with the older object. It forgets that the node was missing and
-// the back-off, and forces one write of the full list.
+// before may be gone with the older object. It forgets that the node was missing, ends
+// the back-off, and forces one write of the full list. For a node with an empty list and
+// nothing on record it does nothing.
 func (w *Writer) NodeAdded(node types.NodeName) {
 	w.force(node, true)
 }
 
 func (w *Writer) force(node types.NodeName, fresh bool) {
-	reported := w.source.ReportVersion(node) > 0
+	reported := len(w.source.Report(node).Volumes) > 0
 	w.mu.Lock()
 	st := w.nodes[node]
 	if w.stopped || st == nil && !reported {
