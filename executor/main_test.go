@@ -61,8 +61,10 @@ func run(t testing.TB, o *Operations, op Operation) Result {
 }
 
 // requireEmpty fails when anything is remembered.
-func requireEmpty(t testing.TB, o *Operations) {
-	t.Helper()
+func requireEmpty(t require.TestingT, o *Operations) {
+	if h, ok := t.(interface{ Helper() }); ok {
+		h.Helper()
+	}
 	pending, backoff := o.Sizes()
 	require.Zero(t, pending, "pending")
 	require.Zero(t, backoff, "in back-off")

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,12 +57,12 @@ func TestOverdueOperationKeepsItsKeyAndGivesItsSlotBack(t *testing.T) {
 		release := make(chan struct{})
 		var late Result
 		require.NoError(t, o.Start(ctx, Operation{Key: keyVA, Name: "attach", Run: until(release), Done: func(r Result) { late = r }}))
-		ran := false
-		require.NoError(t, o.Start(ctx, Operation{Key: Key{Volume: "w"}, Run: func(context.Context) error { ran = true; return nil }}))
+		var ran atomic.Bool
+		require.NoError(t, o.Start(ctx, Operation{Key: Key{Volume: "w"}, Run: func(context.Context) error { ran.Store(true); return nil }}))
 		pass(time.Minute - 1)
-		require.False(t, ran)
+		require.False(t, ran.Load())
 		pass(1)
-		require.True(t, ran, "one stuck operation delays no other")
+		require.True(t, ran.Load(), "one stuck operation delays no other")
 		info, ok := o.Pending(keyVA)
 		require.True(t, ok)
 		require.Equal(t, Overdue, info.Phase)
