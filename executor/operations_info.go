@@ -242,3 +242,11 @@ func (o *Operations) advanceAll(ops []*operation) {
 		o.advance(op)
 	}
 }
+
+// Live returns how many operations have not come to their very end: those that are pending, and those whose Done has not
+// returned. Tests tell by it whether anything still goes on.
+func (o *Operations) Live() int {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.live
+}
