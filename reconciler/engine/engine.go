@@ -348,9 +348,10 @@ func (e *Engine[K]) AuditNow() {
 // called, and returns how many those were. Keys that become due meanwhile are left for the next call. It is for tests
 // and tools; it may be mixed with Run.
 func (e *Engine[K]) RunPending(ctx context.Context) int {
+	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.releaseDueLocked(e.cfg.Clock.Now())
+	e.releaseDueLocked(now)
 	done := 0
 	for n := e.ready.len(); done < n && e.ready.len() > 0; done++ {
 		e.evaluateLocked(ctx)
@@ -361,10 +362,11 @@ func (e *Engine[K]) RunPending(ctx context.Context) int {
 // NextDue returns when the next key is due; a time that is not in the future when one is due now. False means that no
 // key waits.
 func (e *Engine[K]) NextDue() (time.Time, bool) {
+	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ready.len() > 0 {
-		return e.cfg.Clock.Now(), true
+		return now, true
 	}
 	if len(e.waiting) > 0 {
 		return e.waiting[0].due, true
@@ -374,10 +376,10 @@ func (e *Engine[K]) NextDue() (time.Time, bool) {
 
 // Idle reports whether nothing is due now and nothing is being evaluated.
 func (e *Engine[K]) Idle() bool {
+	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.ready.len() == 0 && e.running == 0 &&
-		(len(e.waiting) == 0 || e.waiting[0].due.After(e.cfg.Clock.Now()))
+	return e.ready.len() == 0 && e.running == 0 && (len(e.waiting) == 0 || e.waiting[0].due.After(now))
 }
 
 // Len returns how many keys wait or run.
