@@ -307,6 +307,17 @@ func (w *Writer) Len() int {
 	return len(w.nodes)
 }
 
+// Waiting returns how many calls of Flush wait for a write.
+func (w *Writer) Waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, st := range w.nodes {
+		n += len(st.waiters)
+	}
+	return n
+}
+
 // Idle says that no write runs and none is due now. Writes in back-off do not count.
 func (w *Writer) Idle() bool {
 	w.mu.Lock()
