@@ -212,7 +212,7 @@ func (p *Populator) lockedDisown(node types.NodeName) {
 			p.config.Actual.MarkDetachedIfEpoch(a.volume, node, a.epoch)
 			a.volume, a.epoch = "", 0
 		}
-		p.attachments.unpark(a)
+		p.lockedSettled(a)
 	}
 }
 

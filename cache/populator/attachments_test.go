@@ -119,6 +119,17 @@ func TestAVolumeAttachmentWaitsForItsVolumeAlsoPastTheStart(t *testing.T) {
 	}
 }
 
+func TestAWaitingVolumeAttachmentOfANodeThatIsNotManagedIsForgottenPastTheStart(t *testing.T) {
+	c := newCluster(t)
+	node := makeNode("a")
+	node.Annotations = nil
+	c.add(makeAttachment("va-1", "v", "a"))
+	c.MarkSynced()
+	require.Equal(t, 1, c.Sizes().Attachments)
+	c.add(node)
+	require.Zero(t, c.Sizes().Attachments)
+}
+
 func TestVolumeAttachmentsAfterMarkSyncedAreIgnored(t *testing.T) {
 	c := newCluster(t)
 	c.add(makePV("v", "data"))

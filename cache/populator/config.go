@@ -83,13 +83,16 @@ type Config struct {
 	// [ManagedByAnnotation].
 	ManagesNode func(*v1.Node) bool
 
-	// NodeAdded, if set, is called after a Node object was created, perhaps again: its
-	// status knows nothing of earlier reports. nodestatus.Writer.NodeAdded is meant for it.
+	// NodeAdded, if set, is called after a managed Node object was created, perhaps again,
+	// also when the informer saw deletion and creation as one update: its status knows
+	// nothing of earlier reports (N1). nodestatus.Writer.NodeAdded is meant for it.
 	NodeAdded func(types.NodeName)
 
-	// OnProblem, if set, is told of each problem of a pod or of a volume attachment when it
-	// comes up or changes: from MarkSynced on, and there of all that there are. It is also
-	// told of objects of an unexpected type. It runs in the handler, and may call Problems.
+	// OnProblem, if set, is told of each volume of a pod and each volume attachment that
+	// cannot be resolved, when that comes up or changes: from MarkSynced on, which tells of
+	// all that there are. It is told at once of what is no question of waiting: objects of an
+	// unexpected type, names that a world refuses. It runs in the handler, and may call
+	// Problems.
 	OnProblem func(Problem)
 
 	// MaxProblems bounds what Problems returns; zero is DefaultMaxProblems.
@@ -167,14 +170,18 @@ func New(c Config) (*Populator, error) {
 
 // update runs change with the lock held, and then the calls that it left in the outbox.
 func (p *Populator) update(change func()) {
-	p.mu.Lock()
-	change()
-	calls := p.outbox
-	p.outbox = nil
-	p.mu.Unlock()
-	for _, call := range calls {
+	for _, call := range p.locked(change) {
 		call()
 	}
+}
+
+// locked also lets go of the lock when a function of the caller's panics: informers recover.
+func (p *Populator) locked(change func()) (calls []func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	calls, p.outbox = p.outbox, nil
+	return calls
 }
 
 // Sizes are the numbers of things that a Populator keeps in memory. All are zero when

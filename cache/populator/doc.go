@@ -44,6 +44,8 @@
 //   - The objects are kept and shared, not copied: they must not be modified, which is
 //     what client-go demands of everyone anyway.
 //   - Subscribers of the worlds run inside the handlers, and must not call the Populator.
+//   - volumesAttached of a managed node is taken to be the work of this controller alone,
+//     whatever plugin a name belongs to, as Kubernetes does.
 //   - In-tree volumes are not translated to CSI. A plugin for them may be registered.
 //   - A node once managed stays so until it is deleted, as in Kubernetes.
 package populator

@@ -91,6 +91,12 @@ func TestObjectsOfAnotherTypeAreToldAndChangeNothing(t *testing.T) {
 	require.Empty(t, c.Problems())
 }
 
+func TestAPanicOfTheCallersFunctionBlocksNobody(t *testing.T) {
+	c := newCluster(t, func(config *Config) { config.ManagesNode = func(*v1.Node) bool { panic("oops") } })
+	require.Panics(t, func() { c.add(makeNode("a")) })
+	require.Zero(t, c.Sizes().Pods) // does not hang
+}
+
 func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 	p, err := New(Config{MaxProblems: -1})
 	require.Nil(t, p)

@@ -16,7 +16,10 @@
 //     become one more write, of the newest version.
 //   - A write carries the whole list. It is never a difference to some older copy.
 //   - The writes of different nodes do not wait for each other, apart from the cap on
-//     concurrent writes; a write past its time-out does not count against the cap.
+//     concurrent writes; a write past its time-out does not count against the cap, even
+//     if the sink does not return.
+//   - [Writer.Flush] returns nil only if its version, or a later one, was written, or if
+//     the node does not exist.
 //   - A failed write is tried again with back-off until it succeeds or the node is
 //     found to be missing. After any failure the content on the server is unknown, and
 //     the next try is made whatever the list is by then.

@@ -18,7 +18,7 @@ func TestFlushReturnsWhenItsVersionIsWritten(t *testing.T) {
 		b.sink.answer(takes(time.Second))
 		f := b.flush("a", b.report("a", "w"))
 		b.requireWaits(f)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireFlushed(f)
 		require.Equal(t, "w", b.sink.stored["a"])
 
@@ -40,7 +40,7 @@ func TestFlushNeedsNoChangedBefore(t *testing.T) {
 func TestFlushDuringAnOlderWriteWaitsForTheNext(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(func(ctx context.Context, _ types.NodeName, call int) error {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if call == 1 {
 				return errAPI // does not concern the flush of the second version
 			}
@@ -49,10 +49,10 @@ func TestFlushDuringAnOlderWriteWaitsForTheNext(t *testing.T) {
 		first := b.flush("a", b.report("a", "v"))
 		b.settle()
 		second := b.flush("a", b.world.set("a", "w"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireFlushError(first, errAPI)
 		b.requireWaits(second)
-		time.Sleep(2 * time.Second) // back-off, then the write
+		pass(2 * time.Second) // back-off, then the write
 		b.requireFlushed(second)
 		b.requireCalls("a: v", "a: w")
 	})
@@ -68,11 +68,11 @@ func TestFlushJoinsARunningWriteThatCarriesItsVersion(t *testing.T) {
 			flushes = append(flushes, b.flush("a", version))
 			b.settle()
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for _, f := range flushes {
 			b.requireFlushed(f)
 		}
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls("a: v")
 	})
 }
@@ -80,7 +80,7 @@ func TestFlushJoinsARunningWriteThatCarriesItsVersion(t *testing.T) {
 func TestFlushReturnsTheErrorOfTheWriteAndTheWriterGoesOn(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(func(_ context.Context, _ types.NodeName, call int) error {
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			if call == 1 {
 				return errAPI
 			}
@@ -89,12 +89,12 @@ func TestFlushReturnsTheErrorOfTheWriteAndTheWriterGoesOn(t *testing.T) {
 		version := b.report("a", "v")
 		f := b.flush("a", version)
 		b.settle()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		b.requireFlushError(f, errAPI)
 
 		again := b.flush("a", version) // in back-off: waits for the next try
 		b.requireWaits(again)
-		time.Sleep(time.Second + time.Millisecond)
+		pass(time.Second + time.Millisecond)
 		b.requireFlushed(again)
 	})
 }

@@ -48,10 +48,6 @@ func (s *world) Report(node types.NodeName) cache.NodeReport {
 	return r
 }
 
-func (s *world) ReportVersion(node types.NodeName) uint64 {
-	return s.Report(node).Version
-}
-
 // recorder is a Sink that records each write and answers as its rule says.
 type recorder struct {
 	mu       sync.Mutex
@@ -133,6 +129,9 @@ func after(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.After(d) }
 
 // bench is one Writer with its source and sink, inside a bubble of virtual time.
 type bench struct {

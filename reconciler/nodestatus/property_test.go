@@ -58,7 +58,7 @@ func (c *cluster) Write(ctx context.Context, node types.NodeName, volumes []v1.A
 	c.mu.Unlock()
 
 	if f.deaf {
-		time.Sleep(f.takes)
+		pass(f.takes)
 	} else if err := after(ctx, f.takes); err != nil {
 		f.fails = true
 	}
@@ -164,7 +164,7 @@ func randomHistory(ctx context.Context, t *rapid.T) {
 			})
 		},
 		"time passes": func(t *rapid.T) {
-			time.Sleep(time.Duration(rapid.IntRange(1, 10).Draw(t, "seconds")) * time.Second)
+			pass(time.Duration(rapid.IntRange(1, 10).Draw(t, "seconds")) * time.Second)
 		},
 		"node goes": func(*rapid.T) {
 			n := node()
@@ -190,7 +190,7 @@ func randomHistory(ctx context.Context, t *rapid.T) {
 	c.mu.Lock()
 	c.faults = nil
 	c.mu.Unlock()
-	time.Sleep(time.Hour) // for all back-offs and time-outs
+	pass(time.Hour) // for all back-offs and time-outs
 	flushes.Wait()
 	require.NoError(t, w.WaitIdle(ctx))
 	require.Empty(t, w.Pending())

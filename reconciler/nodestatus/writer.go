@@ -25,13 +25,12 @@ const (
 // ErrForgotten is what a waiting Flush returns when Forget is called for its node.
 var ErrForgotten = errors.New("the node was forgotten")
 
-// Source knows the newest report of each node; *cache.ActualStateOfWorld is one. Its
-// methods must be safe for concurrent use and must not block. The version of a node
-// grows with each change of its list and never goes back; zero means that there never
-// was a report. The Writer keeps the list that it is given.
+// Source knows the newest report of each node; *cache.ActualStateOfWorld is one.
 type Source interface {
+	// Report must be safe for concurrent use and must not block. The version of a node
+	// grows with each change of its list and never goes back; zero means that there never
+	// was a report. The Writer keeps the list that it is given.
 	Report(node types.NodeName) cache.NodeReport
-	ReportVersion(node types.NodeName) uint64
 }
 
 // WriterConfig is what a [Writer] is made of. Source and Sink are required.
@@ -152,11 +151,12 @@ func NewWriter(c WriterConfig) (*Writer, error) {
 }
 
 // Changed says that the report of node may have a new version. It is what
-// cache.ActualStateOfWorld.SubscribeReports wants. A node in back-off stays there.
+// cache.ActualStateOfWorld.SubscribeReports wants. A node in back-off stays there. An empty
+// name is ignored, here and in Force and NodeAdded.
 func (w *Writer) Changed(node types.NodeName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
+	if w.stopped || node == "" {
 		return
 	}
 	w.lockedWake(w.lockedNode(node))
@@ -181,13 +181,11 @@ func (w *Writer) force(node types.NodeName, fresh bool) {
 	reported := len(w.source.Report(node).Volumes) > 0
 	w.mu.Lock()
 	st := w.nodes[node]
-	if w.stopped || st == nil && !reported {
+	if w.stopped || node == "" || st == nil && !reported {
 		w.mu.Unlock() // no list now, and none on record
 		return
 	}
-	if st == nil {
-		st = w.lockedNode(node)
-	}
+	st = w.lockedNode(node)
 	st.force = true
 	var timer clock.Timer
 	if fresh {
@@ -207,8 +205,12 @@ func (w *Writer) force(node types.NodeName, fresh bool) {
 // fails ends the wait with its error; the Writer itself goes on trying. While the node
 // is in back-off, the next try is waited for. When ctx ends, the error Is ctx.Err(),
 // with the last write's error if there is one. Other errors: executor.ErrTimeout for
-// a write past its time-out, executor.ErrShutdown, [ErrForgotten].
+// a write past its time-out, executor.ErrShutdown, [ErrForgotten], *[cache.InvalidError]
+// for an empty name.
 func (w *Writer) Flush(ctx context.Context, node types.NodeName, version uint64) error {
+	if node == "" {
+		return fmt.Errorf("flush report: %w", &cache.InvalidError{Field: "node name", Reason: "must not be empty"})
+	}
 	w.mu.Lock()
 	if w.stopped {
 		w.mu.Unlock()

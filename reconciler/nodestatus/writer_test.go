@@ -50,6 +50,18 @@ func TestNewWriterNamesWhatIsWrong(t *testing.T) {
 	require.NoError(t, w.Shutdown(t.Context()))
 }
 
+func TestAnEmptyNodeNameIsRefused(t *testing.T) {
+	inBubble(t, WriterConfig{}, func(b *bench) {
+		b.world.set("", "v")
+		b.Changed("")
+		b.Force("")
+		b.NodeAdded("")
+		require.ErrorIs(t, b.Flush(b.Context(), "", 1), cache.ErrInvalid)
+		b.requireCalls()
+		require.Zero(t, b.Len())
+	})
+}
+
 func TestChangesDuringAWriteBecomeOneMoreWriteOfTheNewest(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(takes(time.Second))
@@ -111,7 +123,7 @@ func TestANodeThatHangsDelaysNoOther(t *testing.T) {
 		require.False(t, b.Idle())
 		require.Equal(t, []types.NodeName{"node-0"}, b.Pending())
 
-		time.Sleep(DefaultTimeout)
+		pass(DefaultTimeout)
 		b.requireFlushError(flushes[0], executor.ErrTimeout)
 		require.False(t, b.Idle(), "the write has not returned")
 		close(hang)
@@ -132,7 +144,7 @@ func TestAWritePastItsTimeoutGivesItsPlaceBackButKeepsItsNode(t *testing.T) {
 		b.settle()
 		b.report("b", "w")
 		b.requireCalls("a: v")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireCalls("b: w")
 
 		version := b.report("a", "v", "x")
@@ -149,7 +161,7 @@ func TestTimeoutCancelsTheContextAndSaysSo(t *testing.T) {
 	inBubble(t, WriterConfig{Timeout: 3 * time.Second}, func(b *bench) {
 		b.sink.answer(takes(time.Hour))
 		f := b.flush("a", b.report("a", "v"))
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		b.requireFlushError(f, executor.ErrTimeout)
 		b.settle()
 		require.Len(t, b.results, 1)
@@ -165,7 +177,7 @@ func TestTimeoutCancelsTheContextAndSaysSo(t *testing.T) {
 func TestOneNodesFailureConcernsNoOther(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(func(_ context.Context, node types.NodeName, call int) error {
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			if node == "a" && call == 1 {
 				return errAPI
 			}
@@ -175,14 +187,14 @@ func TestOneNodesFailureConcernsNoOther(t *testing.T) {
 		bb := b.flush("b", b.report("b", "v"))
 		c := b.flush("c", b.report("c", "v"))
 		b.settle()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		b.requireFlushed(bb)
 		b.requireFlushed(c)
 		b.requireFlushError(a, errAPI)
 		_, err := a.outcome()
 		require.ErrorContains(t, err, `"a"`)
 		b.requireCalls("a: v", "b: v", "c: v")
-		time.Sleep(time.Second + time.Millisecond)
+		pass(time.Second + time.Millisecond)
 		b.requireCalls("a: v")
 		_, err = b.Written("a")
 		require.NoError(t, err)
@@ -201,7 +213,7 @@ func TestFailuresBackOffUntilAWriteSucceeds(t *testing.T) {
 			return nil
 		})
 		b.report("a", "v")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.settle()
 		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, at)
 		require.Len(t, b.results, 4)
@@ -225,7 +237,7 @@ func TestChangesDoNotBreakTheBackOff(t *testing.T) {
 		b.report("a", "v", "w")
 		b.Force("a")
 		b.requireCalls()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireCalls("a: v w")
 	})
 }
@@ -239,12 +251,12 @@ func TestAfterAFailureTheNextVersionIsWrittenEvenIfEqual(t *testing.T) {
 		b.requireCalls("a: v")
 		b.sink.answer(func(ctx context.Context, _ types.NodeName, _ int) error { return after(ctx, time.Hour) })
 		f := b.flush("a", b.report("a"))
-		time.Sleep(DefaultTimeout)
+		pass(DefaultTimeout)
 		b.requireFlushError(f, executor.ErrTimeout)
 		b.requireCalls("a: ")
 		b.sink.answer(nil)
 		b.report("a", "v")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireCalls("a: v")
 		require.Equal(t, "v", b.sink.stored["a"])
 	})
@@ -288,7 +300,7 @@ func TestAMissingNodeGetsOneTryForEachVersion(t *testing.T) {
 		for range 100 {
 			b.Changed("a")
 			b.requireFlushed(b.flush("a", version))
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		b.requireCalls("a: w")
 		require.Empty(t, b.Pending())
@@ -303,7 +315,7 @@ func TestAMissingNodeGetsOneTryForEachVersion(t *testing.T) {
 		b.sink.answer(nil)
 		b.NodeAdded("a")
 		b.requireCalls("a: w x")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls()
 	})
 }
@@ -312,7 +324,7 @@ func TestErrNodeNotFoundOfASinkMeansMissingToo(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(func(context.Context, types.NodeName, int) error { return fmt.Errorf("sink: %w", ErrNodeNotFound) })
 		b.requireFlushed(b.flush("a", b.report("a", "w")))
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls("a: w")
 	})
 }
@@ -333,7 +345,7 @@ func TestNodeAddedForcesExactlyOneFullWriteIfThereIsSomethingToSay(t *testing.T)
 
 		b.NodeAdded("unseen")
 		b.requireCalls("unseen: v")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls()
 	})
 }
@@ -346,7 +358,7 @@ func TestNodeAddedEndsTheBackOff(t *testing.T) {
 		b.sink.answer(nil)
 		b.NodeAdded("a")
 		b.requireCalls("a: v", "a: v")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls()
 	})
 }
@@ -358,7 +370,7 @@ func TestNodeAddedDuringAWriteMeansOneMore(t *testing.T) {
 			inBubble(t, WriterConfig{}, func(b *bench) {
 				b.sink.answer(func(ctx context.Context, _ types.NodeName, call int) error {
 					if call == 1 {
-						time.Sleep(time.Second)
+						pass(time.Second)
 						return answer
 					}
 					return nil
@@ -368,7 +380,7 @@ func TestNodeAddedDuringAWriteMeansOneMore(t *testing.T) {
 				b.NodeAdded("a")
 				b.NodeAdded("a")
 				b.requireCalls()
-				time.Sleep(time.Hour)
+				pass(time.Hour)
 				b.requireCalls("a: v")
 			})
 		})
@@ -379,21 +391,21 @@ func TestAPanicOfTheSinkIsAnErrorAndIsTriedAgain(t *testing.T) {
 	inBubble(t, WriterConfig{}, func(b *bench) {
 		b.sink.answer(func(_ context.Context, _ types.NodeName, call int) error {
 			if call == 1 {
-				time.Sleep(time.Millisecond)
+				pass(time.Millisecond)
 				panic("oops")
 			}
 			return nil
 		})
 		f := b.flush("a", b.report("a", "v"))
 		b.settle()
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		b.settle()
 		_, err := f.outcome()
 		var panicked *executor.PanicError
 		require.ErrorAs(t, err, &panicked)
 		require.Equal(t, "oops", panicked.Value)
 		require.NotEmpty(t, panicked.Stack)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireCalls("a: v", "a: v")
 	})
 }
@@ -449,7 +461,7 @@ func TestForgetDropsEverythingButWaitsForTheWriteInFlight(t *testing.T) {
 		require.False(t, b.Idle())
 		b.report("a", "v", "w")
 		b.requireCalls("a: v")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.requireCalls("a: v w")
 		require.NoError(t, b.WaitIdle(b.Context()))
 		require.Equal(t, 1, b.Len())
@@ -459,7 +471,7 @@ func TestForgetDropsEverythingButWaitsForTheWriteInFlight(t *testing.T) {
 		b.settle()
 		b.Forget("a")
 		require.Zero(t, b.Len())
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls("a: ")
 	})
 }
@@ -468,13 +480,13 @@ func TestForgetDuringAWriteLeavesNothingBehind(t *testing.T) {
 	for name, answer := range map[string]error{"written": nil, "failed": errAPI, "missing": ErrNodeNotFound} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, WriterConfig{}, func(b *bench) {
-				b.sink.answer(func(context.Context, types.NodeName, int) error { time.Sleep(time.Second); return answer })
+				b.sink.answer(func(context.Context, types.NodeName, int) error { pass(time.Second); return answer })
 				b.report("a", "v")
 				b.settle()
 				b.Forget("a")
 				require.NoError(t, b.WaitIdle(b.Context()))
 				require.Zero(t, b.Len())
-				time.Sleep(time.Hour)
+				pass(time.Hour)
 				b.requireCalls("a: v")
 			})
 		})
@@ -517,7 +529,7 @@ func TestShutdownCancelsWaitsAndRefuses(t *testing.T) {
 		b.NodeAdded("c")
 		b.Force("c")
 		require.ErrorIs(t, b.Flush(b.Context(), "c", 1), executor.ErrShutdown)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		b.requireCalls()
 	})
 }
