@@ -3,6 +3,9 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,4 +134,20 @@ func requireInvalid(t testing.TB, err error, field string) {
 	var invalid *InvalidError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, field, invalid.Field, fmt.Sprint(err))
+}
+
+// dedup is for steps of several calls, each of which may tell of the same thing.
+func dedup[T comparable](told []T) []T {
+	set := map[T]bool{}
+	for _, x := range told {
+		set[x] = true
+	}
+	return slices.Collect(maps.Keys(set))
+}
+
+// requireSame is require.Equal, but fast as long as it holds: the models ask thousands of times.
+func requireSame[T any](t require.TestingT, want, got T) {
+	if !reflect.DeepEqual(want, got) {
+		require.Equal(t, want, got)
+	}
 }
