@@ -66,20 +66,21 @@ type actualNode struct {
 	// while inUseKnown.
 	inUse      map[v1.UniqueVolumeName]bool
 	inUseKnown bool
+	mounted    int // how many attachments are Mounted
 }
 
-// attachmentState is what the actual world keeps of a (volume, node).
+// attachmentState is what the actual world keeps of a (volume, node). What point reads ask for comes first, to be found next to the names.
 type attachmentState struct {
-	spec             *VolumeSpec // nil while unknown
-	devicePath       string
-	since            moment // of state
-	detachRequested  moment // valid if hasDetachRequest
-	epoch            uint64
 	state            AttachState
 	inUse            InUse
 	hasDetachRequest bool
 	withdrawn        bool // Attached, but taken out of the report
 	listed           bool // scratch of SetVolumesMountedByNode
+	epoch            uint64
+	spec             *VolumeSpec // nil while unknown
+	devicePath       string
+	since            moment // of state
+	detachRequested  moment // valid if hasDetachRequest
 }
 
 type (
@@ -99,7 +100,7 @@ func NewActualStateOfWorld(plugins *VolumePluginMgr, opts ...Option) *ActualStat
 }
 
 // AttachState is the state of a (volume, node).
-type AttachState int
+type AttachState uint8
 
 const (
 	// Detached means that there is no entry: the volume is not attached to the node as far as anybody knows.
@@ -124,7 +125,7 @@ func (s AttachState) String() string {
 }
 
 // InUse is what the node said last about a volume.
-type InUse int
+type InUse uint8
 
 const (
 	// InUseUnknown means that the node has said nothing yet.
@@ -156,17 +157,17 @@ type AttachedVolume struct {
 	VolumeSpec *VolumeSpec
 	// DevicePath is what the driver returned, or the node's status said. It may be empty.
 	DevicePath string
-	State      AttachState
 	// Since is when the pair came into its state.
 	Since time.Time
-	InUse InUse
 	// DetachRequestedTime is when a detach was first asked for; zero when none is asked for.
 	DetachRequestedTime time.Time
-	// Reported says that the volume is in the report of the node.
-	Reported bool
 	// Epoch changes with every change of state, spec or device path, and never repeats within a world, not even when a volume is attached
 	// again.
 	Epoch uint64
+	State AttachState
+	InUse InUse
+	// Reported says that the volume is in the report of the node.
+	Reported bool
 }
 
 // NodeHealth is what is known of a node as a machine. The zero value means that nothing is.

@@ -22,12 +22,13 @@ func (w *ActualStateOfWorld) AddVolumeNode(spec *VolumeSpec, node types.NodeName
 	if err != nil {
 		return "", fmt.Errorf("add volume %q to node %q: %w", spec.Name(), node, err)
 	}
-	w.set(volume, node, func(p *attachmentEntry, now moment) {
-		if p.data.state == Attached && devicePath == "" {
-			devicePath = p.data.devicePath
+	w.set(volume, node, func(s *attachmentState, now moment) {
+		path := devicePath
+		if s.state == Attached && path == "" {
+			path = s.devicePath
 		}
-		p.data.become(Attached, now)
-		p.data.refresh(spec, devicePath)
+		s.become(Attached, now)
+		s.refresh(spec, path)
 	})
 	return volume, nil
 }
@@ -40,11 +41,11 @@ func (w *ActualStateOfWorld) MarkVolumeAsAttached(volume v1.UniqueVolumeName, sp
 	if err := validateAttachment(volume, spec, node); err != nil {
 		return fmt.Errorf("mark volume %q on node %q as attached: %w", volume, node, err)
 	}
-	w.set(volume, node, func(p *attachmentEntry, now moment) {
-		p.data.become(Attached, now)
-		p.data.withdrawn = false
-		p.data.resetDetachRequest()
-		p.data.refresh(spec, devicePath)
+	w.set(volume, node, func(s *attachmentState, now moment) {
+		s.become(Attached, now)
+		s.withdrawn = false
+		s.resetDetachRequest()
+		s.refresh(spec, devicePath)
 	})
 	return nil
 }
@@ -58,9 +59,9 @@ func (w *ActualStateOfWorld) MarkVolumeAsUncertain(volume v1.UniqueVolumeName, s
 	if err := validateAttachment(volume, spec, node); err != nil {
 		return fmt.Errorf("mark volume %q on node %q as uncertain: %w", volume, node, err)
 	}
-	w.set(volume, node, func(p *attachmentEntry, now moment) {
-		p.data.become(Uncertain, now)
-		p.data.refresh(spec, p.data.devicePath)
+	w.set(volume, node, func(s *attachmentState, now moment) {
+		s.become(Uncertain, now)
+		s.refresh(spec, s.devicePath)
 	})
 	return nil
 }
@@ -122,7 +123,7 @@ func (w *ActualStateOfWorld) MarkUncertainIfEpoch(volume v1.UniqueVolumeName, no
 	p := w.index.pair(volume, node)
 	same := epochOf(p) == epoch
 	if same {
-		w.lockedSet(p, volume, node, func(p *attachmentEntry, now moment) { p.data.become(Uncertain, now) }, now, &c)
+		w.lockedSet(p, volume, node, func(s *attachmentState, now moment) { s.become(Uncertain, now) }, now, &c)
 	}
 	w.mu.Unlock()
 	w.tell(&c)
@@ -136,9 +137,23 @@ func epochOf(p *attachmentEntry) uint64 {
 	return p.data.epoch
 }
 
-// set changes the entry of the pair, making it when there is none.
-func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentEntry, moment)) {
+// set changes the entry of the pair, making it when there is none. Much that is told is known already: it is looked up first, without keeping
+// readers out.
+func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentState, moment)) {
 	now := w.time.now()
+	w.mu.RLock()
+	p := w.index.pair(volume, node)
+	known := false
+	if p != nil {
+		after := p.data
+		change(&after, now)
+		known = after == p.data
+	}
+	w.mu.RUnlock()
+	if known {
+		return
+	}
+
 	var c changes
 	w.mu.Lock()
 	w.lockedSet(w.index.pair(volume, node), volume, node, change, now, &c)
@@ -148,12 +163,12 @@ func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName
 
 // lockedSet is the one place where attachments come into being and change state, spec or device path. It keeps epochs, report and subscribers
 // in step with them. p is the entry of the pair, or nil.
-func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentEntry, moment), now moment, c *changes) {
+func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentState, moment), now moment, c *changes) {
 	if p == nil {
 		p = w.lockedAdd(volume, node)
 	}
 	before := p.data
-	change(p, now)
+	change(&p.data, now)
 	if p.data == before {
 		return
 	}
@@ -179,6 +194,7 @@ func (w *ActualStateOfWorld) lockedAdd(volume v1.UniqueVolumeName, node types.No
 	p.data.inUse = NotInUse
 	if _, listed := n.data.inUse[volume]; listed {
 		p.data.inUse = Mounted
+		n.data.mounted++
 		w.lockedForgetInUse(n, volume)
 	}
 	return p
@@ -191,8 +207,11 @@ func (w *ActualStateOfWorld) lockedRemove(p *attachmentEntry, c *changes) {
 	if p.data.reported() {
 		w.lockedReportChanged(n, c)
 	}
-	if n.data.inUseKnown && p.data.inUse == Mounted {
-		w.lockedRememberInUse(n, v.name)
+	if p.data.inUse == Mounted {
+		n.data.mounted--
+		if n.data.inUseKnown {
+			w.lockedRememberInUse(n, v.name)
+		}
 	}
 	w.epoch++
 	v.data.epoch = w.epoch
@@ -235,9 +254,18 @@ func (s *attachmentState) reported() bool { return s.state == Attached && !s.wit
 // ResetDetachRequestTime, or until the volume is attached again. Error: [ErrNotAttached].
 func (w *ActualStateOfWorld) SetDetachRequestTime(volume v1.UniqueVolumeName, node types.NodeName) (time.Duration, error) {
 	now := w.time.now()
+	w.mu.RLock()
+	p := w.index.pair(volume, node)
+	if p != nil && p.data.hasDetachRequest {
+		elapsed := max(0, now-p.data.detachRequested)
+		w.mu.RUnlock()
+		return time.Duration(elapsed), nil
+	}
+	w.mu.RUnlock()
+
 	var c changes
 	w.mu.Lock()
-	p := w.index.pair(volume, node)
+	p = w.index.pair(volume, node)
 	if p == nil {
 		w.mu.Unlock()
 		return 0, fmt.Errorf("set detach request time of volume %q on node %q: %w", volume, node, ErrNotAttached)
@@ -255,6 +283,14 @@ func (w *ActualStateOfWorld) SetDetachRequestTime(volume v1.UniqueVolumeName, no
 // ResetDetachRequestTime says that no detach is wanted any more, whatever the state of the pair (F2, kubernetes/kubernetes#65392). It does
 // nothing when there is no entry.
 func (w *ActualStateOfWorld) ResetDetachRequestTime(volume v1.UniqueVolumeName, node types.NodeName) {
+	w.mu.RLock()
+	p := w.index.pair(volume, node)
+	requested := p != nil && p.data.hasDetachRequest
+	w.mu.RUnlock()
+	if !requested {
+		return
+	}
+
 	var c changes
 	w.mu.Lock()
 	if p := w.index.pair(volume, node); p != nil && p.data.hasDetachRequest {

@@ -21,7 +21,7 @@ func (w *ActualStateOfWorld) Sizes() ActualSizes {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return ActualSizes{
-		Volumes: len(w.index.volumes),
+		Volumes: w.index.volumes.len,
 		Nodes:   len(w.index.nodes),
 		Pairs:   w.index.pairs,
 		Dirty:   len(w.dirty),
@@ -48,7 +48,7 @@ func (w *ActualStateOfWorld) CheckInvariants() error {
 
 func (w *ActualStateOfWorld) lockedCheckAttachments() (err error) {
 	epochs := make(map[uint64]bool, w.index.pairs)
-	for _, v := range w.index.volumes {
+	w.index.volumes.each(func(v *volumeEntry[actualVolume, actualNode, attachmentState]) bool {
 		v.each(func(p *attachmentEntry) {
 			d := p.data
 			switch {
@@ -65,11 +65,9 @@ func (w *ActualStateOfWorld) lockedCheckAttachments() (err error) {
 			}
 			epochs[d.epoch] = true
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err == nil
+	})
+	return err
 }
 
 func (w *ActualStateOfWorld) lockedCheckNodes() error {
@@ -81,6 +79,15 @@ func (w *ActualStateOfWorld) lockedCheckNodes() error {
 		}
 		if len(d.inUse) > 0 && !d.inUseKnown || d.inUse != nil && len(d.inUse) == 0 {
 			return fmt.Errorf("node %q keeps %d names in use, known: %t", name, len(d.inUse), d.inUseKnown)
+		}
+		mounted := 0
+		for _, p := range n.pairs {
+			if p.data.inUse == Mounted {
+				mounted++
+			}
+		}
+		if mounted != d.mounted {
+			return fmt.Errorf("node %q has %d volumes mounted, counted are %d", name, mounted, d.mounted)
 		}
 		remembered += len(d.inUse)
 		for volume, listed := range d.inUse {

@@ -33,6 +33,13 @@ func (w *ActualStateOfWorld) SetVolumesMountedByNode(volumes []v1.UniqueVolumeNa
 	if node == "" {
 		return
 	}
+	w.mu.RLock()
+	same := w.lockedInUseIs(node, volumes)
+	w.mu.RUnlock()
+	if same {
+		return
+	}
+
 	now := w.time.now()
 	var c changes
 	w.mu.Lock()
@@ -67,11 +74,50 @@ func (w *ActualStateOfWorld) SetVolumesMountedByNode(volumes []v1.UniqueVolumeNa
 	w.tell(&c)
 }
 
-func (w *ActualStateOfWorld) lockedSetInUse(p *attachmentEntry, inUse InUse, c *changes) {
-	if p.data.inUse != inUse {
-		p.data.inUse = inUse
-		w.lockedChanged(p, c)
+// lockedInUseIs says whether the node's in-use list is the given one already, which is the usual case: a node sends its whole list with every
+// sign of life. It relies on the list being sorted, as the kubelet's is, and says no to any other.
+func (w *ActualStateOfWorld) lockedInUseIs(node types.NodeName, volumes []v1.UniqueVolumeName) bool {
+	n := w.index.nodes[node]
+	if n == nil || !n.data.inUseKnown || len(volumes) != n.data.mounted+len(n.data.inUse) {
+		return false
 	}
+	pairs, ok := n.sorted()
+	if !ok {
+		return false
+	}
+	// There are as many names as are known to be in use. If each of them is, and none comes twice, they are the same.
+	var lastWithoutPair v1.UniqueVolumeName
+	for _, volume := range volumes {
+		for len(pairs) > 0 && pairs[0].volume.name != volume && pairs[0].volume.name < volume {
+			pairs = pairs[1:]
+		}
+		if len(pairs) > 0 && pairs[0].volume.name == volume {
+			if pairs[0].data.inUse != Mounted {
+				return false
+			}
+			pairs = pairs[1:]
+			continue
+		}
+		if _, listed := n.data.inUse[volume]; !listed || volume <= lastWithoutPair {
+			return false
+		}
+		lastWithoutPair = volume
+	}
+	return true
+}
+
+func (w *ActualStateOfWorld) lockedSetInUse(p *attachmentEntry, inUse InUse, c *changes) {
+	if p.data.inUse == inUse {
+		return
+	}
+	if p.data.inUse == Mounted {
+		p.node.data.mounted--
+	}
+	if inUse == Mounted {
+		p.node.data.mounted++
+	}
+	p.data.inUse = inUse
+	w.lockedChanged(p, c)
 }
 
 // lockedRememberInUse keeps that the node uses a volume that has no attachment.

@@ -36,39 +36,45 @@ func (w *ActualStateOfWorld) Epoch(volume v1.UniqueVolumeName, node types.NodeNa
 func (w *ActualStateOfWorld) VolumeEpoch(volume v1.UniqueVolumeName) uint64 {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	if v := w.index.volumes[volume]; v != nil {
+	if v := w.index.volumes.get(volume); v != nil {
 		return v.data.epoch
 	}
 	return 0
 }
 
 // GetAttachedVolume returns the pair, and whether it has an entry.
-func (w *ActualStateOfWorld) GetAttachedVolume(volume v1.UniqueVolumeName, node types.NodeName) (AttachedVolume, bool) {
+func (w *ActualStateOfWorld) GetAttachedVolume(volume v1.UniqueVolumeName, node types.NodeName) (a AttachedVolume, exists bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	p := w.index.pair(volume, node)
 	if p == nil {
-		return AttachedVolume{}, false
+		return a, false
 	}
-	return w.lockedAttachedVolume(p), true
+	w.lockedFill(&a, p)
+	return a, true
 }
 
-func (w *ActualStateOfWorld) lockedAttachedVolume(p *attachmentEntry) AttachedVolume {
-	a := AttachedVolume{
-		VolumeName: p.volume.name,
-		NodeName:   p.node.name,
-		VolumeSpec: p.data.spec,
-		DevicePath: p.data.devicePath,
-		State:      p.data.state,
-		Since:      w.time.time(p.data.since),
-		InUse:      p.data.inUse,
-		Reported:   p.data.reported(),
-		Epoch:      p.data.epoch,
-	}
+// lockedFill writes what is kept of the pair into an empty AttachedVolume.
+func (w *ActualStateOfWorld) lockedFill(a *AttachedVolume, p *attachmentEntry) {
+	a.VolumeName = p.volume.name
+	a.NodeName = p.node.name
+	a.VolumeSpec = p.data.spec
+	a.DevicePath = p.data.devicePath
+	a.Since = w.time.time(p.data.since)
 	if p.data.hasDetachRequest {
 		a.DetachRequestedTime = w.time.time(p.data.detachRequested)
 	}
-	return a
+	a.Epoch = p.data.epoch
+	a.State = p.data.state
+	a.InUse = p.data.inUse
+	a.Reported = p.data.reported()
+}
+
+// lockedAppend appends what is kept of the pair. The element is filled where it lies, as it is large.
+func (w *ActualStateOfWorld) lockedAppend(dst []AttachedVolume, p *attachmentEntry) []AttachedVolume {
+	dst = append(dst, AttachedVolume{})
+	w.lockedFill(&dst[len(dst)-1], p)
+	return dst
 }
 
 // GetAttachedVolumes returns all pairs that are Attached or Uncertain, in no order.
@@ -76,49 +82,70 @@ func (w *ActualStateOfWorld) GetAttachedVolumes() []AttachedVolume {
 	w.mu.RLock()
 	all := make([]AttachedVolume, 0, w.index.pairs)
 	w.mu.RUnlock()
-	return slices.AppendSeq(all, w.AttachedVolumes())
+	w.index.walk(&w.mu, func(p *attachmentEntry) { all = w.lockedAppend(all, p) }, func() bool { return true })
+	return all
 }
 
 // AttachedVolumes yields all pairs that are Attached or Uncertain, in no order, without copying them all at once. The lock is not held while
 // yielding; a pair that is there from beginning to end is yielded exactly once.
 func (w *ActualStateOfWorld) AttachedVolumes() iter.Seq[AttachedVolume] {
 	return func(yield func(AttachedVolume) bool) {
-		b := batch{yield: yield, volumes: make([]AttachedVolume, 0, chunkSize+scanLimit+1)}
-		w.index.walk(&w.mu, func(p *attachmentEntry) { b.add(w.lockedAttachedVolume(p)) }, b.flush)
+		chunk := make([]AttachedVolume, 0, chunkSize)
+		w.index.walk(&w.mu, func(p *attachmentEntry) { chunk = w.lockedAppend(chunk, p) }, func() bool { return flush(&chunk, yield) })
 	}
 }
 
 // AttachedVolumesForNode is AttachedVolumes for one node.
 func (w *ActualStateOfWorld) AttachedVolumesForNode(node types.NodeName) iter.Seq[AttachedVolume] {
 	return func(yield func(AttachedVolume) bool) {
-		b := batch{yield: yield}
-		w.index.walkNode(&w.mu, node, func(p *attachmentEntry) { b.add(w.lockedAttachedVolume(p)) }, b.flush)
+		w.mu.RLock()
+		n := w.index.nodes[node]
+		if n == nil {
+			w.mu.RUnlock()
+			return
+		}
+		chunk := make([]AttachedVolume, 0, min(len(n.pairs), chunkSize))
+		pause := func() bool { return flush(&chunk, yield) }
+		if n.walk(&w.mu, func(p *attachmentEntry) { chunk = w.lockedAppend(chunk, p) }, pause) {
+			w.mu.RUnlock()
+			pause()
+		}
 	}
 }
 
-// batch holds what was copied under the lock until it can be yielded without it.
-type batch struct {
-	volumes []AttachedVolume
-	yield   func(AttachedVolume) bool
-}
-
-func (b *batch) add(a AttachedVolume) { b.volumes = append(b.volumes, a) }
-
-func (b *batch) flush() bool {
-	for _, a := range b.volumes {
-		if !b.yield(a) {
+// flush yields the chunk and empties it.
+func flush[T any](chunk *[]T, yield func(T) bool) bool {
+	all := *chunk
+	for i := range all {
+		if !yield(all[i]) {
 			return false
 		}
 	}
-	b.volumes = b.volumes[:0]
+	*chunk = all[:0]
 	return true
 }
 
 // GetAttachedVolumesForNode returns the pairs of the node that are Attached or Uncertain, by volume. It costs as much as the node has.
 func (w *ActualStateOfWorld) GetAttachedVolumesForNode(node types.NodeName) []AttachedVolume {
-	all := slices.Collect(w.AttachedVolumesForNode(node))
-	slices.SortFunc(all, compareAttachedVolume)
-	return all
+	w.mu.RLock()
+	n := w.index.nodes[node]
+	if n == nil {
+		w.mu.RUnlock()
+		return nil
+	}
+	if pairs, ok := n.sorted(); ok {
+		var all []AttachedVolume
+		if len(pairs) > 0 {
+			all = make([]AttachedVolume, len(pairs))
+		}
+		for i, p := range pairs {
+			w.lockedFill(&all[i], p)
+		}
+		w.mu.RUnlock()
+		return all
+	}
+	w.mu.RUnlock()
+	return slices.SortedFunc(w.AttachedVolumesForNode(node), compareAttachedVolume)
 }
 
 // GetAttachedVolumesPerNode returns what is Attached (not what is Uncertain), for each node that has any, by volume.
@@ -139,7 +166,7 @@ func (w *ActualStateOfWorld) GetAttachedVolumesPerNode() map[types.NodeName][]At
 func (w *ActualStateOfWorld) GetNodesForAttachedVolume(volume v1.UniqueVolumeName) []types.NodeName {
 	var nodes []types.NodeName
 	w.mu.RLock()
-	if v := w.index.volumes[volume]; v != nil {
+	if v := w.index.volumes.get(volume); v != nil {
 		nodes = make([]types.NodeName, 0, v.len())
 		v.each(func(p *attachmentEntry) { nodes = append(nodes, p.node.name) })
 	}
@@ -152,9 +179,9 @@ func (w *ActualStateOfWorld) GetNodesForAttachedVolume(volume v1.UniqueVolumeNam
 func (w *ActualStateOfWorld) AppendAttachments(dst []AttachedVolume, volume v1.UniqueVolumeName) []AttachedVolume {
 	begin := len(dst)
 	w.mu.RLock()
-	if v := w.index.volumes[volume]; v != nil {
+	if v := w.index.volumes.get(volume); v != nil {
 		dst = slices.Grow(dst, v.len())
-		v.each(func(p *attachmentEntry) { dst = append(dst, w.lockedAttachedVolume(p)) })
+		v.each(func(p *attachmentEntry) { dst = w.lockedAppend(dst, p) })
 	}
 	w.mu.RUnlock()
 	slices.SortFunc(dst[begin:], compareAttachedVolume)

@@ -52,22 +52,23 @@ type wishState struct {
 	spec                     *VolumeSpec // the latest one given
 	order                    uint64
 	since                    moment
-	users                    []*podEntry // never empty, in no order
 	multiAttachErrorReported bool
+	users                    []wishUser  // never empty, in no order
+	oneUser                  [1]wishUser // where users begins: mostly there is one
 }
 
-// podEntry is a pod and the wishes that it is a user of.
-type podEntry struct {
-	name UniquePodName
-	uses []podUse
-}
-
-// podUse is the use of one volume on one node by one pod.
-type podUse struct {
-	wish      *wishEntry
+// wishUser is the use of one volume on one node by one pod.
+type wishUser struct {
+	pod       *podEntry
 	object    *v1.Pod
-	pos       uint32 // in wish.data.users
 	exclusive bool
+}
+
+// podEntry is a pod and what it uses.
+type podEntry struct {
+	name   UniquePodName
+	uses   []*wishEntry  // in no order
+	oneUse [1]*wishEntry // where uses begins: mostly there is one
 }
 
 type (

@@ -25,7 +25,7 @@ func (w *DesiredStateOfWorld) Sizes() DesiredSizes {
 	defer w.mu.RUnlock()
 	return DesiredSizes{
 		Nodes:      len(w.index.nodes),
-		Volumes:    len(w.index.volumes),
+		Volumes:    w.index.volumes.len,
 		Pairs:      w.index.pairs,
 		Pods:       len(w.pods),
 		Unresolved: w.marks,
@@ -49,19 +49,17 @@ func (w *DesiredStateOfWorld) CheckInvariants() error {
 }
 
 func (w *DesiredStateOfWorld) lockedCheckUsers() (err error) {
-	for _, v := range w.index.volumes {
+	w.index.volumes.each(func(v *volumeEntry[desiredVolume, desiredNode, wishState]) bool {
 		exclusive := 0
 		v.each(func(p *wishEntry) {
 			if len(p.data.users) == 0 || p.data.spec == nil || p.data.order == 0 || p.data.order > w.order {
 				err = fmt.Errorf("wish %q on %q: %d users, spec %v, order %d of %d", v.name, p.node.name, len(p.data.users), p.data.spec, p.data.order, w.order)
 			}
-			for i, pod := range p.data.users {
-				use := pod.use(p)
-				if w.pods[pod.name] != pod || use == nil || int(use.pos) != i || use.object == nil {
-					err = fmt.Errorf("wish %q on %q: its pod %q does not agree", v.name, p.node.name, pod.name)
-					return
+			for _, u := range p.data.users {
+				if w.pods[u.pod.name] != u.pod || !slices.Contains(u.pod.uses, p) || u.object == nil {
+					err = fmt.Errorf("wish %q on %q: its pod %q does not agree", v.name, p.node.name, u.pod.name)
 				}
-				if use.exclusive {
+				if u.exclusive {
 					exclusive++
 				}
 			}
@@ -69,11 +67,9 @@ func (w *DesiredStateOfWorld) lockedCheckUsers() (err error) {
 		if err == nil && exclusive != v.data.exclusive {
 			err = fmt.Errorf("volume %q has %d exclusive uses, counted are %d", v.name, exclusive, v.data.exclusive)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err == nil
+	})
+	return err
 }
 
 func (w *DesiredStateOfWorld) lockedCheckPods() error {
@@ -81,11 +77,12 @@ func (w *DesiredStateOfWorld) lockedCheckPods() error {
 		if pod.name != name || len(pod.uses) == 0 {
 			return fmt.Errorf("pod %q, kept under %q, has %d uses", pod.name, name, len(pod.uses))
 		}
-		for i := range pod.uses {
-			use := &pod.uses[i]
-			if pod.use(use.wish) != use || use.wish.node == nil || int(use.pos) >= len(use.wish.data.users) || use.wish.data.users[use.pos] != pod {
-				return fmt.Errorf("pod %q: use %d does not agree with its wish", name, i)
+		seen := make(map[*wishEntry]bool, len(pod.uses))
+		for _, wish := range pod.uses {
+			if wish.node == nil || seen[wish] || !slices.ContainsFunc(wish.data.users, func(u wishUser) bool { return u.pod == pod }) {
+				return fmt.Errorf("pod %q uses a wish twice, or one that does not know it", name)
 			}
+			seen[wish] = true
 		}
 	}
 	return nil

@@ -73,8 +73,8 @@ func (w *DesiredStateOfWorld) DeletePod(name UniquePodName, volume v1.UniqueVolu
 	var c changes
 	w.mu.Lock()
 	if pod := w.pods[name]; pod != nil {
-		w.lockedRemoveUses(pod, func(u *podUse) bool {
-			return u.wish.volume.name == volume && u.wish.node.name == node
+		w.lockedRemoveUses(pod, func(wish *wishEntry) bool {
+			return wish.volume.name == volume && wish.node.name == node
 		}, &c)
 	}
 	w.mu.Unlock()
@@ -136,8 +136,8 @@ func (w *DesiredStateOfWorld) UpdatePod(u PodUpdate) ([]v1.UniqueVolumeName, err
 		w.lockedMark(u.Name, u.Node, &c)
 	}
 	if pod := w.pods[u.Name]; pod != nil && !u.Unresolved {
-		w.lockedRemoveUses(pod, func(use *podUse) bool {
-			return use.wish.node != n || !slices.ContainsFunc(resolved, func(r resolvedSpec) bool { return r.volume == use.wish.volume.name })
+		w.lockedRemoveUses(pod, func(wish *wishEntry) bool {
+			return wish.node != n || !slices.ContainsFunc(resolved, func(r resolvedSpec) bool { return r.volume == wish.volume.name })
 		}, &c)
 	}
 	w.lockedUnmark(u.Name, func(node types.NodeName) bool { return !u.Unresolved || node != u.Node }, &c)
@@ -203,18 +203,21 @@ func (w *DesiredStateOfWorld) lockedAddUse(name UniquePodName, object *v1.Pod, r
 	pod := w.pods[name]
 	if pod == nil {
 		pod = &podEntry{name: name}
+		pod.uses = pod.oneUse[:0]
 		w.pods[name] = pod
 	}
-	use := pod.use(wish)
-	if use == nil {
-		pod.uses = append(pod.uses, podUse{wish: wish, pos: uint32(len(wish.data.users))})
-		wish.data.users = append(wish.data.users, pod)
-		use = &pod.uses[len(pod.uses)-1]
+	if !slices.Contains(pod.uses, wish) {
+		pod.uses = append(pod.uses, wish)
+		if wish.data.users == nil {
+			wish.data.users = wish.data.oneUser[:0]
+		}
+		wish.data.users = append(wish.data.users, wishUser{pod: pod})
 		changed = true
 	}
-	use.object = object
-	if use.exclusive != r.exclusive {
-		use.exclusive = r.exclusive
+	user := wish.data.user(pod)
+	user.object = object
+	if user.exclusive != r.exclusive {
+		user.exclusive = r.exclusive
 		w.lockedCountExclusive(wish, r.exclusive, c)
 	}
 	if changed {
@@ -222,49 +225,36 @@ func (w *DesiredStateOfWorld) lockedAddUse(name UniquePodName, object *v1.Pod, r
 	}
 }
 
-// use returns the pod's use of the wish, or nil. The result is valid until the pod's uses change.
-func (pod *podEntry) use(wish *wishEntry) *podUse {
-	for i := range pod.uses {
-		if pod.uses[i].wish == wish {
-			return &pod.uses[i]
-		}
-	}
-	return nil
+// user returns the pod's use of the wish, which it must have.
+func (s *wishState) user(pod *podEntry) *wishUser {
+	return &s.users[slices.IndexFunc(s.users, func(u wishUser) bool { return u.pod == pod })]
 }
 
-// lockedRemoveUses removes the uses of the pod that go, then the pod if it has none left.
-func (w *DesiredStateOfWorld) lockedRemoveUses(pod *podEntry, goes func(*podUse) bool, c *changes) {
-	for i := 0; i < len(pod.uses); {
-		if !goes(&pod.uses[i]) {
-			i++
-			continue
+// lockedRemoveUses removes the uses of the pod that go, and then the pod if it has none left.
+func (w *DesiredStateOfWorld) lockedRemoveUses(pod *podEntry, goes func(*wishEntry) bool, c *changes) {
+	pod.uses = slices.DeleteFunc(pod.uses, func(wish *wishEntry) bool {
+		if !goes(wish) {
+			return false
 		}
-		use := pod.uses[i]
-		last := len(pod.uses) - 1
-		pod.uses[i] = pod.uses[last]
-		pod.uses[last] = podUse{}
-		pod.uses = pod.uses[:last]
-		w.lockedEndUse(use, c)
-	}
+		w.lockedEndUse(pod, wish, c)
+		return true
+	})
 	if len(pod.uses) == 0 {
 		delete(w.pods, pod.name)
 	}
 }
 
-// lockedEndUse takes the use, which its pod no longer has, out of its wish. The wish ends with its last user.
-func (w *DesiredStateOfWorld) lockedEndUse(use podUse, c *changes) {
-	wish := use.wish
-	users := wish.data.users
-	last := len(users) - 1
-	if moved := users[last]; int(use.pos) != last {
-		users[use.pos] = moved
-		moved.use(wish).pos = use.pos
-	}
-	users[last] = nil
-	wish.data.users = users[:last]
+// lockedEndUse takes the pod out of the users of the wish. The wish ends with the last of them.
+func (w *DesiredStateOfWorld) lockedEndUse(pod *podEntry, wish *wishEntry, c *changes) {
+	user := wish.data.user(pod)
+	exclusive := user.exclusive
+	last := len(wish.data.users) - 1
+	*user = wish.data.users[last]
+	wish.data.users[last] = wishUser{}
+	wish.data.users = wish.data.users[:last]
 
 	w.lockedChanged(wish, c)
-	if use.exclusive {
+	if exclusive {
 		w.lockedCountExclusive(wish, false, c)
 	}
 	if last == 0 {
@@ -296,7 +286,7 @@ func (w *DesiredStateOfWorld) lockedChanged(wish *wishEntry, c *changes) {
 // lockedDeletePod removes all uses and marks of the pod.
 func (w *DesiredStateOfWorld) lockedDeletePod(name UniquePodName, c *changes) {
 	if pod := w.pods[name]; pod != nil {
-		w.lockedRemoveUses(pod, func(*podUse) bool { return true }, c)
+		w.lockedRemoveUses(pod, func(*wishEntry) bool { return true }, c)
 	}
 	w.lockedUnmark(name, func(types.NodeName) bool { return true }, c)
 }

@@ -31,7 +31,7 @@ func (w *DesiredStateOfWorld) GetWish(volume v1.UniqueVolumeName, node types.Nod
 func (w *DesiredStateOfWorld) AppendWishes(dst []Wish, volume v1.UniqueVolumeName) []Wish {
 	begin := len(dst)
 	w.mu.RLock()
-	if v := w.index.volumes[volume]; v != nil {
+	if v := w.index.volumes.get(volume); v != nil {
 		dst = slices.Grow(dst, v.len())
 		v.each(func(p *wishEntry) { dst = append(dst, w.lockedWish(p)) })
 	}
@@ -66,41 +66,42 @@ func (w *DesiredStateOfWorld) GetVolumesToAttach() []VolumeToAttach {
 // while yielding; a wish that is there from beginning to end is yielded exactly once.
 func (w *DesiredStateOfWorld) VolumesToAttach() iter.Seq[VolumeToAttach] {
 	return func(yield func(VolumeToAttach) bool) {
-		chunk := make([]VolumeToAttach, 0, chunkSize+scanLimit+1)
+		chunk := make([]VolumeToAttach, 0, chunkSize)
 		var pods []*v1.Pod // of the whole chunk; what is yielded may be kept, so each chunk has its own
 		w.index.walk(&w.mu, func(p *wishEntry) {
-			if !p.node.data.known {
-				return
+			if p.node.data.known {
+				chunk, pods = appendVolumeToAttach(chunk, pods, p)
 			}
-			if pods == nil {
-				pods = make([]*v1.Pod, 0, chunkSize+scanLimit+1)
-			}
-			begin := len(pods)
-			pods = appendPods(pods, p)
-			chunk = append(chunk, VolumeToAttach{
-				VolumeName:               p.volume.name,
-				NodeName:                 p.node.name,
-				VolumeSpec:               p.data.spec,
-				ScheduledPods:            pods[begin:len(pods):len(pods)],
-				MultiAttachErrorReported: p.data.multiAttachErrorReported,
-			})
 		}, func() bool {
 			for i := range chunk {
 				sortPods(chunk[i].ScheduledPods)
-				if !yield(chunk[i]) {
-					return false
-				}
 			}
-			chunk, pods = chunk[:0], nil
-			return true
+			pods = nil
+			return flush(&chunk, yield)
 		})
 	}
 }
 
+// appendVolumeToAttach appends the wish to chunk, and the pods that use it to pods, of which it gets a part.
+func appendVolumeToAttach(chunk []VolumeToAttach, pods []*v1.Pod, wish *wishEntry) ([]VolumeToAttach, []*v1.Pod) {
+	if pods == nil {
+		pods = make([]*v1.Pod, 0, chunkSize)
+	}
+	begin := len(pods)
+	pods = appendPods(pods, wish)
+	return append(chunk, VolumeToAttach{
+		VolumeName:               wish.volume.name,
+		NodeName:                 wish.node.name,
+		VolumeSpec:               wish.data.spec,
+		ScheduledPods:            pods[begin:len(pods):len(pods)],
+		MultiAttachErrorReported: wish.data.multiAttachErrorReported,
+	}), pods
+}
+
 // appendPods appends the objects of the pods that use the wish.
 func appendPods(dst []*v1.Pod, wish *wishEntry) []*v1.Pod {
-	for _, pod := range wish.data.users {
-		dst = append(dst, pod.use(wish).object)
+	for i := range wish.data.users {
+		dst = append(dst, wish.data.users[i].object)
 	}
 	return dst
 }
@@ -124,8 +125,8 @@ func (w *DesiredStateOfWorld) GetPodToAdd() []PodToAdd {
 }
 
 func appendPodsToAdd(dst []PodToAdd, wish *wishEntry) []PodToAdd {
-	for _, pod := range wish.data.users {
-		dst = append(dst, PodToAdd{PodName: pod.name, Pod: pod.use(wish).object, VolumeName: wish.volume.name, NodeName: wish.node.name})
+	for _, u := range wish.data.users {
+		dst = append(dst, PodToAdd{PodName: u.pod.name, Pod: u.object, VolumeName: wish.volume.name, NodeName: wish.node.name})
 	}
 	return dst
 }
@@ -147,7 +148,7 @@ func (w *DesiredStateOfWorld) PodsOf(volume v1.UniqueVolumeName, node types.Node
 func (w *DesiredStateOfWorld) GetVolumePodsOnNodes(nodes []types.NodeName, volume v1.UniqueVolumeName) []*v1.Pod {
 	var pods []*v1.Pod
 	w.mu.RLock()
-	if v := w.index.volumes[volume]; v != nil {
+	if v := w.index.volumes.get(volume); v != nil {
 		for _, node := range nodes {
 			if p := v.pair(node); p != nil {
 				pods = appendPods(pods, p)

@@ -1,8 +1,11 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +18,8 @@ const (
 	// scanLimit is how many pairs of one volume, beyond the first, are found by looking through a list. A map takes over
 	// above it: a shared volume may be on thousands of nodes.
 	scanLimit = 8
+	// sortLimit is up to how many pairs of a node are put in order under the lock, and kept in that order.
+	sortLimit = 512
 )
 
 // index keeps pairs and finds them from both sides: V, N and P are what the world keeps for a volume, a node and a pair.
@@ -25,7 +30,7 @@ const (
 // A pair's entry never moves while the pair exists. Volume entries live as long as they have a pair; how long node entries
 // live is up to the world. The index has no lock: it is guarded by the one of its world.
 type index[V, N, P any] struct {
-	volumes map[v1.UniqueVolumeName]*volumeEntry[V, N, P]
+	volumes volumeTable[V, N, P]
 	nodes   map[types.NodeName]*nodeEntry[V, N, P]
 	pairs   int
 }
@@ -40,7 +45,9 @@ type volumeEntry[V, N, P any] struct {
 type nodeEntry[V, N, P any] struct {
 	name  types.NodeName
 	pairs []*pairEntry[V, N, P] // in no order
-	data  N
+	// byVolume is pairs in order; nil until somebody asks for it, and after each change of pairs. Readers share it.
+	byVolume atomic.Pointer[[]*pairEntry[V, N, P]]
+	data     N
 }
 
 type pairEntry[V, N, P any] struct {
@@ -50,8 +57,7 @@ type pairEntry[V, N, P any] struct {
 	pos    uint32 // in node.pairs
 }
 
-// morePairs are a volume's pairs beyond the first: a list, or a map once there were more than scanLimit. A map never turns
-// into a list again, so that a read that pauses within it can go on in it.
+// morePairs are a volume's pairs beyond the first: a list, or a map once there were more than scanLimit.
 type morePairs[V, N, P any] struct {
 	list   []*pairEntry[V, N, P]
 	byNode map[types.NodeName]*pairEntry[V, N, P]
@@ -59,14 +65,14 @@ type morePairs[V, N, P any] struct {
 
 func newIndex[V, N, P any]() index[V, N, P] {
 	return index[V, N, P]{
-		volumes: make(map[v1.UniqueVolumeName]*volumeEntry[V, N, P]),
+		volumes: newVolumeTable[V, N, P](),
 		nodes:   make(map[types.NodeName]*nodeEntry[V, N, P]),
 	}
 }
 
 // pair returns the entry of the pair, or nil.
 func (x *index[V, N, P]) pair(volume v1.UniqueVolumeName, node types.NodeName) *pairEntry[V, N, P] {
-	v := x.volumes[volume]
+	v := x.volumes.get(volume)
 	if v == nil {
 		return nil
 	}
@@ -135,10 +141,10 @@ func (x *index[V, N, P]) node(name types.NodeName) (n *nodeEntry[V, N, P], made 
 
 // add makes the entry of a pair that has none.
 func (x *index[V, N, P]) add(volume v1.UniqueVolumeName, n *nodeEntry[V, N, P]) *pairEntry[V, N, P] {
-	v := x.volumes[volume]
+	v := x.volumes.get(volume)
 	if v == nil {
 		v = &volumeEntry[V, N, P]{name: volume}
-		x.volumes[volume] = v
+		x.volumes.add(v)
 	}
 	p := &v.first
 	if p.node != nil {
@@ -150,6 +156,7 @@ func (x *index[V, N, P]) add(volume v1.UniqueVolumeName, n *nodeEntry[V, N, P]) 
 	}
 	p.volume, p.node, p.pos = v, n, uint32(len(n.pairs))
 	n.pairs = append(n.pairs, p)
+	n.byVolume.Store(nil)
 	x.pairs++
 	return p
 }
@@ -181,6 +188,7 @@ func (x *index[V, N, P]) remove(p *pairEntry[V, N, P]) {
 	if last == 0 {
 		n.pairs = nil
 	}
+	n.byVolume.Store(nil)
 
 	if p != &v.first {
 		v.more.remove(p)
@@ -190,7 +198,7 @@ func (x *index[V, N, P]) remove(p *pairEntry[V, N, P]) {
 	}
 	*p = pairEntry[V, N, P]{}
 	if v.first.node == nil && v.more == nil {
-		delete(x.volumes, v.name)
+		x.volumes.remove(v)
 	}
 	x.pairs--
 }
@@ -211,79 +219,83 @@ func (m *morePairs[V, N, P]) remove(p *pairEntry[V, N, P]) {
 	}
 }
 
-// walk calls visit for every pair under the read lock, and pause without it after each chunk and at the end; it stops when
-// pause returns false. A pair that is there from beginning to end is visited exactly once; one that is added or removed
-// meanwhile, or removed and added again, may or may not be.
+// sorted returns the pairs of the node by volume, for reading only. It needs the read lock, and is valid while that is held. ok is false when
+// there are too many to sort them under a lock.
+func (n *nodeEntry[V, N, P]) sorted() (pairs []*pairEntry[V, N, P], ok bool) {
+	if known := n.byVolume.Load(); known != nil {
+		return *known, true
+	}
+	if len(n.pairs) > sortLimit {
+		return nil, false
+	}
+	pairs = slices.Clone(n.pairs)
+	slices.SortFunc(pairs, func(a, b *pairEntry[V, N, P]) int { return cmp.Compare(a.volume.name, b.volume.name) })
+	n.byVolume.Store(&pairs)
+	return pairs, true
+}
+
+// walk calls visit for every pair under the read lock, and pause without it after each chunk and at the end; it stops when pause returns false. A
+// pair that is there from beginning to end is visited exactly once; one that is added or removed meanwhile, or removed and added again, may or
+// may not be.
 func (x *index[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]), pause func() bool) {
 	seen := 0
 	mu.RLock()
-	// Ranging over a map while others change it is sound as long as no two accesses happen at once, and the lock sees to
-	// that. Volumes are visited as a whole, but for those with a map of pairs, where the same holds for that map.
-	for _, v := range x.volumes {
-		if v.first.node != nil {
-			visit(&v.first)
-			seen++
-		}
-		if m := v.more; m != nil {
-			for _, p := range m.list {
-				visit(p)
-			}
-			seen += len(m.list)
-			for _, p := range m.byNode {
-				visit(p)
-				if seen++; seen >= chunkSize {
-					mu.RUnlock()
-					if !pause() {
-						return
-					}
-					seen = 0
-					mu.RLock()
-				}
-			}
-		}
-		if seen >= chunkSize {
+	// Ranging over a map while others change it is sound as long as no two accesses happen at once, and the lock sees to that.
+	for _, n := range x.nodes {
+		if seen += 1 + len(n.pairs); seen > chunkSize {
+			seen = 1 + len(n.pairs)
 			mu.RUnlock()
 			if !pause() {
 				return
 			}
-			seen = 0
 			mu.RLock()
+		}
+		if !n.walk(mu, visit, pause) {
+			return
 		}
 	}
 	mu.RUnlock()
 	pause()
 }
 
-// walkNode is walk for the pairs of one node.
-func (x *index[V, N, P]) walkNode(mu *sync.RWMutex, node types.NodeName, visit func(*pairEntry[V, N, P]), pause func() bool) {
-	mu.RLock()
-	n := x.nodes[node]
-	if n == nil {
-		mu.RUnlock()
-		return
+// touch reads every pair of the node once. The reads do not depend on each other, so that the processor has many of them under way at a time, while
+// a loop that does more with each pair waits for one after the other. In a world that is larger than the processor's caches that halves the time
+// of a walk.
+//
+//go:noinline
+func (n *nodeEntry[V, N, P]) touch() (sum uint32) {
+	for _, p := range n.pairs {
+		if p.volume != nil { // the first part of the entry
+			sum += p.pos // and its last
+		}
 	}
+	return sum
+}
+
+// walk is index.walk for one node. It is called with the read lock and returns with it, unless pause returned false.
+func (n *nodeEntry[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]), pause func() bool) bool {
 	if len(n.pairs) <= chunkSize {
+		n.touch()
 		for _, p := range n.pairs {
 			visit(p)
 		}
-		mu.RUnlock()
-		pause()
-		return
+		return true
 	}
-	// Removing a pair moves another one in the list, so a long list is copied: that is fast, even if it is very long.
-	pairs := append([]*pairEntry[V, N, P](nil), n.pairs...)
-	for seen := 0; ; {
-		for end := min(seen+chunkSize, len(pairs)); seen < end; seen++ {
-			if pairs[seen].node == n { // else it is removed
-				visit(pairs[seen])
+	// Removing a pair moves another one in the list, so a long list is copied; that is fast, even if it is very long.
+	pairs := slices.Clone(n.pairs)
+	for i, p := range pairs {
+		if i > 0 && i%chunkSize == 0 {
+			mu.RUnlock()
+			if !pause() {
+				return false
 			}
+			mu.RLock()
 		}
-		mu.RUnlock()
-		if !pause() || seen == len(pairs) {
-			return
+		if p.node == n { // else it was removed meanwhile
+			visit(p)
 		}
-		mu.RLock()
 	}
+	return true
 }
 
 // walkNodes yields the names of the nodes that match. It never holds the lock for longer than a chunk, and not while yielding.
@@ -318,35 +330,17 @@ func walkNodes[V, N, P any](mu *sync.RWMutex, nodes map[types.NodeName]*nodeEntr
 
 // check compares both sides of the index.
 func (x *index[V, N, P]) check() error {
+	err := x.volumes.check()
 	pairs := 0
-	for name, v := range x.volumes {
-		if v.name != name {
-			return fmt.Errorf("volume %q is kept under the name %q", v.name, name)
+	x.volumes.each(func(v *volumeEntry[V, N, P]) bool {
+		if err == nil {
+			err = x.checkVolume(v)
 		}
-		if v.len() == 0 {
-			return fmt.Errorf("volume %q is kept without a pair", name)
-		}
-		if m := v.more; m != nil && (m.list != nil) == (m.byNode != nil) {
-			return fmt.Errorf("volume %q: further pairs are in a list of %d and a map of %d", name, len(m.list), len(m.byNode))
-		}
-		var err error
-		v.each(func(p *pairEntry[V, N, P]) {
-			pairs++
-			n := p.node
-			switch {
-			case p.volume != v:
-				err = fmt.Errorf("volume %q has a pair of volume %q", name, p.volume.name)
-			case x.nodes[n.name] != n:
-				err = fmt.Errorf("volume %q has a pair on node %q, which is not kept", name, n.name)
-			case int(p.pos) >= len(n.pairs) || n.pairs[p.pos] != p:
-				err = fmt.Errorf("node %q lacks its pair with volume %q", n.name, name)
-			case v.pair(n.name) != p:
-				err = fmt.Errorf("volume %q: its pair on node %q is not found", name, n.name)
-			}
-		})
-		if err != nil {
-			return err
-		}
+		pairs += v.len()
+		return err == nil
+	})
+	if err != nil {
+		return err
 	}
 	byNode := 0
 	for name, n := range x.nodes {
@@ -354,9 +348,35 @@ func (x *index[V, N, P]) check() error {
 			return fmt.Errorf("node %q is kept under the name %q", n.name, name)
 		}
 		byNode += len(n.pairs)
+		if sorted := n.byVolume.Load(); sorted != nil && len(*sorted) != len(n.pairs) {
+			return fmt.Errorf("node %q has %d pairs, sorted are %d", name, len(n.pairs), len(*sorted))
+		}
 	}
 	if pairs != x.pairs || byNode != x.pairs {
 		return fmt.Errorf("%d pairs are counted, %d found by volume, %d by node", x.pairs, pairs, byNode)
 	}
 	return nil
+}
+
+func (x *index[V, N, P]) checkVolume(v *volumeEntry[V, N, P]) (err error) {
+	if v.len() == 0 {
+		return fmt.Errorf("volume %q is kept without a pair", v.name)
+	}
+	if m := v.more; m != nil && (m.list != nil) == (m.byNode != nil) {
+		return fmt.Errorf("volume %q: further pairs are in a list of %d and a map of %d", v.name, len(m.list), len(m.byNode))
+	}
+	v.each(func(p *pairEntry[V, N, P]) {
+		n := p.node
+		switch {
+		case p.volume != v:
+			err = fmt.Errorf("volume %q has a pair of volume %q", v.name, p.volume.name)
+		case x.nodes[n.name] != n:
+			err = fmt.Errorf("volume %q has a pair on node %q, which is not kept", v.name, n.name)
+		case int(p.pos) >= len(n.pairs) || n.pairs[p.pos] != p:
+			err = fmt.Errorf("node %q lacks its pair with volume %q", n.name, v.name)
+		case v.pair(n.name) != p:
+			err = fmt.Errorf("volume %q: its pair on node %q is not found", v.name, n.name)
+		}
+	})
+	return err
 }

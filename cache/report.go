@@ -42,14 +42,19 @@ func (w *ActualStateOfWorld) lockedReportVersion(node types.NodeName) uint64 {
 	return w.forgottenVersion
 }
 
-// lockedReport returns the report's volumes, not yet sorted.
+// lockedReport returns the report's volumes. They are mostly in order; sortReport makes sure of it
+// without the lock.
 func (w *ActualStateOfWorld) lockedReport(node types.NodeName) []v1.AttachedVolume {
 	n := w.index.nodes[node]
 	if n == nil {
 		return []v1.AttachedVolume{}
 	}
-	volumes := make([]v1.AttachedVolume, 0, len(n.pairs))
-	for _, p := range n.pairs {
+	pairs, ok := n.sorted()
+	if !ok {
+		pairs = n.pairs
+	}
+	volumes := make([]v1.AttachedVolume, 0, len(pairs))
+	for _, p := range pairs {
 		if p.data.reported() {
 			volumes = append(volumes, v1.AttachedVolume{Name: p.volume.name, DevicePath: p.data.devicePath})
 		}
