@@ -22,13 +22,14 @@ func (w *ActualStateOfWorld) AddVolumeNode(spec *VolumeSpec, node types.NodeName
 	if err != nil {
 		return "", fmt.Errorf("add volume %q to node %q: %w", spec.Name(), node, err)
 	}
-	w.set(volume, node, func(s *attachmentState, now moment) {
+	w.set(volume, node, func(s attachmentState, now moment) attachmentState {
 		path := devicePath
 		if s.state == Attached && path == "" {
 			path = s.devicePath
 		}
 		s.become(Attached, now)
 		s.refresh(spec, path)
+		return s
 	})
 	return volume, nil
 }
@@ -41,11 +42,12 @@ func (w *ActualStateOfWorld) MarkVolumeAsAttached(volume v1.UniqueVolumeName, sp
 	if err := validateAttachment(volume, spec, node); err != nil {
 		return fmt.Errorf("mark volume %q on node %q as attached: %w", volume, node, err)
 	}
-	w.set(volume, node, func(s *attachmentState, now moment) {
+	w.set(volume, node, func(s attachmentState, now moment) attachmentState {
 		s.become(Attached, now)
 		s.withdrawn = false
 		s.resetDetachRequest()
 		s.refresh(spec, devicePath)
+		return s
 	})
 	return nil
 }
@@ -59,9 +61,10 @@ func (w *ActualStateOfWorld) MarkVolumeAsUncertain(volume v1.UniqueVolumeName, s
 	if err := validateAttachment(volume, spec, node); err != nil {
 		return fmt.Errorf("mark volume %q on node %q as uncertain: %w", volume, node, err)
 	}
-	w.set(volume, node, func(s *attachmentState, now moment) {
+	w.set(volume, node, func(s attachmentState, now moment) attachmentState {
 		s.become(Uncertain, now)
 		s.refresh(spec, s.devicePath)
+		return s
 	})
 	return nil
 }
@@ -123,7 +126,10 @@ func (w *ActualStateOfWorld) MarkUncertainIfEpoch(volume v1.UniqueVolumeName, no
 	p := w.index.pair(volume, node)
 	same := epochOf(p) == epoch
 	if same {
-		w.lockedSet(p, volume, node, func(s *attachmentState, now moment) { s.become(Uncertain, now) }, now, &c)
+		w.lockedSet(p, volume, node, func(s attachmentState, now moment) attachmentState {
+			s.become(Uncertain, now)
+			return s
+		}, now, &c)
 	}
 	w.mu.Unlock()
 	w.tell(&c)
@@ -139,16 +145,11 @@ func epochOf(p *attachmentEntry) uint64 {
 
 // set changes the entry of the pair, making it when there is none. Much that is told is known already: it is looked up first, without keeping
 // readers out.
-func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentState, moment)) {
+func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change func(attachmentState, moment) attachmentState) {
 	now := w.time.now()
 	w.mu.RLock()
 	p := w.index.pair(volume, node)
-	known := false
-	if p != nil {
-		after := p.data
-		change(&after, now)
-		known = after == p.data
-	}
+	known := p != nil && change(p.data, now) == p.data
 	w.mu.RUnlock()
 	if known {
 		return
@@ -163,12 +164,12 @@ func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName
 
 // lockedSet is the one place where attachments come into being and change state, spec or device path. It keeps epochs, report and subscribers
 // in step with them. p is the entry of the pair, or nil.
-func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change func(*attachmentState, moment), now moment, c *changes) {
+func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change func(attachmentState, moment) attachmentState, now moment, c *changes) {
 	if p == nil {
 		p = w.lockedAdd(volume, node)
 	}
 	before := p.data
-	change(&p.data, now)
+	p.data = change(before, now)
 	if p.data == before {
 		return
 	}

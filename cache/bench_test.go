@@ -317,23 +317,16 @@ func BenchmarkParallelMix(b *testing.B) {
 // that the worlds make are.
 func BenchmarkMemory(b *testing.B) {
 	atSizes(b, func(b *testing.B, items []benchItem) {
-		heap := func() float64 {
-			runtime.GC()
-			runtime.GC()
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return float64(m.HeapAlloc)
-		}
 		var desiredBytes, actualBytes float64
 		for b.Loop() {
-			start := heap()
+			start := heapBytes()
 			desired := benchDesired(b, items)
-			middle := heap()
+			middle := heapBytes()
 			actual := NewActualStateOfWorld(NewVolumePluginMgr(CSIPlugin{}))
 			for v := range desired.VolumesToAttach() { // the way names travel: they are made in the desired world
 				_ = actual.MarkVolumeAsAttached(v.VolumeName, v.VolumeSpec, v.NodeName, "/dev/disk")
 			}
-			end := heap()
+			end := heapBytes()
 			desiredBytes, actualBytes = middle-start, end-middle
 			runtime.KeepAlive(desired)
 			runtime.KeepAlive(actual)

@@ -228,10 +228,14 @@ func (n *nodeEntry[V, N, P]) sorted() (pairs []*pairEntry[V, N, P], ok bool) {
 	if len(n.pairs) > sortLimit {
 		return nil, false
 	}
-	pairs = slices.Clone(n.pairs)
+	return n.sort(), true
+}
+
+func (n *nodeEntry[V, N, P]) sort() []*pairEntry[V, N, P] {
+	pairs := slices.Clone(n.pairs)
 	slices.SortFunc(pairs, func(a, b *pairEntry[V, N, P]) int { return cmp.Compare(a.volume.name, b.volume.name) })
 	n.byVolume.Store(&pairs)
-	return pairs, true
+	return pairs
 }
 
 // walk calls visit for every pair under the read lock, and pause without it after each chunk and at the end; it stops when pause returns false. A
