@@ -25,7 +25,6 @@
 //
 //   - Specs, pods and volumes are kept and handed out as pointers: they must not be modified after they were handed over.
 //   - Nothing is persistent. After a restart the actual world is seeded from what the API and the driver say, by name if need be.
-//   - Reads of everything are not a snapshot of one moment. Reads of one node or one volume are, but for the iterator over a node.
-//   - A node with more than some hundred attachments is read in order only by sorting them each time, outside the lock.
+//   - Reads of everything are not a snapshot of one moment. Reads of one volume are, and those of one node up to some hundred attachments.
 //   - The in-use list of a node is taken as it is: it may be late or early, and only whoever detaches can check it against the node.
 package cache
