@@ -19,6 +19,8 @@ type book struct {
 	waiting map[v1.UniqueVolumeName][]types.NodeName
 	// attaching: by exclusive volume, the node that an attach is in flight for.
 	attaching map[v1.UniqueVolumeName]types.NodeName
+	// nodes are those that are known to exist.
+	nodes map[types.NodeName]struct{}
 }
 
 type entry struct {
@@ -43,6 +45,20 @@ func (b *book) init() {
 	b.pairs = map[cache.Pair]*entry{}
 	b.waiting = map[v1.UniqueVolumeName][]types.NodeName{}
 	b.attaching = map[v1.UniqueVolumeName]types.NodeName{}
+	b.nodes = map[types.NodeName]struct{}{}
+}
+
+// nodeAdded notes whether the node exists, and reports whether it did not before.
+func (b *book) nodeAdded(node types.NodeName, exists bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, known := b.nodes[node]
+	if !exists {
+		delete(b.nodes, node)
+		return false
+	}
+	b.nodes[node] = struct{}{}
+	return !known
 }
 
 func (b *book) read(pair cache.Pair) (r reading) {

@@ -135,6 +135,9 @@ func (r *Reconciler) listen() error {
 		return nil
 	}
 	r.listening = true
+	for node := range r.desired.Nodes() {
+		r.book.nodeAdded(node, true)
+	}
 	r.cancels = append(r.cancels,
 		r.desired.Subscribe(r.changed), r.actual.Subscribe(r.changed),
 		r.desired.SubscribeNodes(r.nodeWishChanged), r.actual.SubscribeNodes(r.nodeChanged))
@@ -169,8 +172,10 @@ func (r *Reconciler) wakeWaiting(volume v1.UniqueVolumeName) {
 	}
 }
 
+// nodeWishChanged: a node that was added, perhaps once more, needs its whole report; one that only has an unresolved pod
+// more or less does not.
 func (r *Reconciler) nodeWishChanged(node types.NodeName) {
-	if r.writer != nil && r.desired.NodeExists(node) {
+	if added := r.book.nodeAdded(node, r.desired.NodeExists(node)); added && r.writer != nil {
 		r.writer.NodeAdded(node)
 	}
 	r.nodeChanged(node)
