@@ -51,7 +51,7 @@ type Driver struct {
 	always     map[call]Answer
 	calls      []string
 	counts     map[call]int
-	blocked    map[call]chan struct{}
+	blocked    map[call]chan Answer
 	running    map[call]int
 	attached   map[string]map[types.NodeName]bool
 	settled    map[call]Op // the last operation on (volume, node) that certainly ended in success
@@ -69,7 +69,7 @@ type call struct {
 // NewDriver returns a driver that succeeds at everything.
 func NewDriver() *Driver {
 	d := &Driver{
-		next: map[call][]Answer{}, always: map[call]Answer{}, blocked: map[call]chan struct{}{}, running: map[call]int{},
+		next: map[call][]Answer{}, always: map[call]Answer{}, blocked: map[call]chan Answer{}, running: map[call]int{},
 		counts: map[call]int{}, attached: map[string]map[types.NodeName]bool{}, settled: map[call]Op{},
 	}
 	d.changed = sync.NewCond(&d.mu)
@@ -103,8 +103,9 @@ func (d *Driver) Heal() {
 	clear(d.always)
 }
 
-// Release lets a blocked call go on. It waits for the call when it has not come yet, until ctx ends.
-func (d *Driver) Release(ctx context.Context, op Op, volume string, node types.NodeName) error {
+// Release lets a blocked call go on, as its script says or, if an answer is given, with that. It waits for the call when it
+// has not come yet, until ctx ends.
+func (d *Driver) Release(ctx context.Context, op Op, volume string, node types.NodeName, answer ...Answer) error {
 	stop := context.AfterFunc(ctx, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -120,9 +121,31 @@ func (d *Driver) Release(ctx context.Context, op Op, volume string, node types.N
 		}
 		d.changed.Wait()
 	}
+	for _, a := range answer {
+		d.blocked[c] <- a
+	}
 	close(d.blocked[c])
 	delete(d.blocked, c)
 	return nil
+}
+
+// BlockedCalls returns the calls that are blocked now, sorted, as "attach vol-1 a".
+func (d *Driver) BlockedCalls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var calls []string
+	for c := range d.blocked {
+		calls = append(calls, c.String())
+	}
+	slices.Sort(calls)
+	return calls
+}
+
+// forgetCallers: a new controller may do again what the last one has done.
+func (d *Driver) forgetCallers() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.settled)
 }
 
 // Blocked reports whether such a call is blocked now.
@@ -326,7 +349,7 @@ func (d *Driver) script(c call) (Answer, bool) {
 func (d *Driver) answer(ctx context.Context, c call) (Answer, error) {
 	a, _ := d.script(c)
 	if a.Block || a.Stuck {
-		release := make(chan struct{})
+		release := make(chan Answer, 1)
 		d.mu.Lock()
 		d.blocked[c] = release
 		d.changed.Broadcast()
@@ -336,7 +359,10 @@ func (d *Driver) answer(ctx context.Context, c call) (Answer, error) {
 			done = nil
 		}
 		select {
-		case <-release:
+		case other, ok := <-release:
+			if ok {
+				a = other
+			}
 		case <-done:
 			d.mu.Lock()
 			delete(d.blocked, c)

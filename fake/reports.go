@@ -21,6 +21,8 @@ type Reports struct {
 	content map[types.NodeName][]string
 	next    map[types.NodeName][]error
 	always  map[types.NodeName]error
+	lost    map[types.NodeName]error
+	missing map[types.NodeName]bool
 	blocked map[types.NodeName]chan struct{} // closed by Unblock
 	held    map[types.NodeName]int           // writes that wait
 	writing map[types.NodeName]int
@@ -32,7 +34,7 @@ var _ nodestatus.Sink = (*Reports)(nil)
 // NewReports returns a sink that takes every write.
 func NewReports() *Reports {
 	return &Reports{
-		content: map[types.NodeName][]string{}, next: map[types.NodeName][]error{}, always: map[types.NodeName]error{},
+		content: map[types.NodeName][]string{}, next: map[types.NodeName][]error{}, always: map[types.NodeName]error{}, lost: map[types.NodeName]error{}, missing: map[types.NodeName]bool{},
 		blocked: map[types.NodeName]chan struct{}{}, held: map[types.NodeName]int{}, writing: map[types.NodeName]int{},
 	}
 }
@@ -49,6 +51,26 @@ func (r *Reports) Fail(node types.NodeName, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.always[node] = err
+}
+
+// SetMissing says whether the Node object does not exist: then its report is gone, and writes find no node.
+func (r *Reports) SetMissing(node types.NodeName, missing bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if missing {
+		r.missing[node] = true
+		delete(r.content, node)
+		return
+	}
+	delete(r.missing, node)
+}
+
+// Lose makes every write of the node's report take effect and yet return err, until it is called with nil: a reply that was
+// lost.
+func (r *Reports) Lose(node types.NodeName, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost[node] = err
 }
 
 // Block holds every write of the node's report until Unblock.
@@ -124,6 +146,9 @@ func (r *Reports) Write(ctx context.Context, node types.NodeName, volumes []v1.A
 		return err
 	}
 	err := r.always[node]
+	if r.missing[node] {
+		err = fmt.Errorf("%w: %q", nodestatus.ErrNodeNotFound, node)
+	}
 	if queue := r.next[node]; len(queue) > 0 {
 		err, r.next[node] = queue[0], queue[1:]
 	}
@@ -132,8 +157,12 @@ func (r *Reports) Write(ctx context.Context, node types.NodeName, volumes []v1.A
 		r.writes = append(r.writes, line+": "+err.Error())
 		return err
 	}
-	r.writes = append(r.writes, line)
 	r.content[node] = names
+	if err := r.lost[node]; err != nil {
+		r.writes = append(r.writes, line+": "+err.Error())
+		return err
+	}
+	r.writes = append(r.writes, line)
 	return nil
 }
 

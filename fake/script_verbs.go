@@ -10,8 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stateofworld/stateofworld/cache"
@@ -187,8 +185,9 @@ func (s *transcript) write(a []string) error {
 	case "fail-next":
 		s.w.Reports.FailNext(n, err)
 	case "not-found":
-		s.w.Reports.Fail(n, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, a[1]))
+		s.w.Reports.SetMissing(n, true)
 	case "ok":
+		s.w.Reports.SetMissing(n, false)
 		s.w.Reports.Fail(n, nil)
 	case "block":
 		s.w.Reports.Block(n)

@@ -48,6 +48,7 @@ type World struct {
 	modes   map[string]v1.PersistentVolumeAccessMode
 	pods    map[string]map[string]types.NodeName // pod -> volume -> node
 	objects map[string]*v1.Pod
+	options []Option
 
 	mu      sync.Mutex
 	notices []reconciler.Notice
@@ -71,7 +72,9 @@ func WithPolicy(p reconciler.Policy) Option {
 // WithLiveChecks adds live checks, as World.Live.
 func WithLiveChecks() Option {
 	return func(w *World, c *reconciler.Config, _ *settings) {
-		w.Live = NewLiveChecks()
+		if w.Live == nil {
+			w.Live = NewLiveChecks()
+		}
 		c.LiveChecks = w.Live
 	}
 }
@@ -86,6 +89,16 @@ func NewWorld(t TB, opts ...Option) *World {
 		T: t, Driver: NewDriver(), Reports: NewReports(), Clock: clocktesting.NewFakeClock(Start()),
 		modes: map[string]v1.PersistentVolumeAccessMode{}, pods: map[string]map[string]types.NodeName{}, objects: map[string]*v1.Pod{},
 	}
+	w.options = opts
+	w.Driver.exclusive = w.exclusive
+	w.start()
+	t.Cleanup(w.finish)
+	return w
+}
+
+// start makes empty worlds and a reconciler over them.
+func (w *World) start() {
+	w.T.Helper()
 	plugins := cache.NewVolumePluginMgr(Plugin{})
 	w.Desired = cache.NewDesiredStateOfWorld(plugins, cache.WithClock(w.Clock))
 	w.Actual = cache.NewActualStateOfWorld(plugins, cache.WithClock(w.Clock))
@@ -96,20 +109,28 @@ func NewWorld(t TB, opts ...Option) *World {
 		Operations: executor.Options{Backoff: executor.Backoff{Jitter: -1}},
 	}
 	s := settings{synced: true}
-	for _, o := range opts {
+	for _, o := range w.options {
 		o(w, &config, &s)
 	}
 	rc, err := reconciler.New(config)
 	if err != nil {
-		t.Fatalf("new world: %v", err)
+		w.T.Fatalf("new world: %v", err)
 	}
 	w.Reconciler = rc
-	w.Driver.exclusive = w.exclusive
 	if s.synced {
 		rc.MarkSynced()
 	}
-	t.Cleanup(w.finish)
-	return w
+}
+
+// Restart is a crash of the controller: what it had in memory is gone, the calls that it was waiting for get no answer, and
+// a new one begins with empty worlds. What is really attached, what was reported, and the clock stay. The test feeds the new
+// worlds.
+func (w *World) Restart() {
+	w.T.Helper()
+	w.stop()
+	w.pods, w.objects = map[string]map[string]types.NodeName{}, map[string]*v1.Pod{}
+	w.Driver.forgetCallers()
+	w.start()
 }
 
 func (w *World) exclusive(volume v1.UniqueVolumeName) bool {

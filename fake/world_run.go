@@ -185,6 +185,11 @@ func (w *World) finish() {
 	if problems := w.Check(); len(problems) > 0 {
 		w.T.Errorf("invariants are violated:\n  %s\ncalls:\n  %s", strings.Join(problems, "\n  "), strings.Join(w.Driver.Calls(), "\n  "))
 	}
+	w.stop()
+}
+
+func (w *World) stop() {
+	w.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := w.Reconciler.Stop(ctx); err != nil {
