@@ -1,0 +1,164 @@
+package hostvolume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/stateofworld/stateofworld/executor/command"
+)
+
+// format makes a filesystem on a device that decide has called blank, and looks once more right before. It goes on when ctx ends.
+func (p *preparation) format(ctx context.Context, v *volume) error {
+	device := p.devices[v]
+	return p.env.flights.run(ctx, device.number, p.settings.DeviceTimeout, func(ctx context.Context) error {
+		if err := p.stillBlank(ctx, v, device); err != nil {
+			return err
+		}
+		logr.FromContextOrDiscard(ctx).Info("Making a filesystem", "volume", v.name, "device", device.path, "type", v.disk.fsType)
+		argv := slices.Concat([]string{"mkfs." + v.disk.fsType, "-q"}, p.settings.MkfsOptions[v.disk.fsType], []string{device.path})
+		result, err := p.env.Runner.Run(ctx, command.Command{Argv: argv})
+		if err != nil {
+			return programError(ErrFormatFailed, err)
+		}
+		if result.ExitCode != 0 {
+			return fmt.Errorf("%w: %w", ErrFormatFailed, commandError(argv, result))
+		}
+		found, err := p.env.probe(ctx, device.path)
+		if err != nil {
+			return err
+		}
+		if found != (contents{fsType: v.disk.fsType}) {
+			return fmt.Errorf("%w: after %s the device holds %+v", ErrFormatFailed, command.Command{Argv: argv}, found)
+		}
+		return p.env.remember(ctx, p.settings.StateDir, v.disk.path)
+	})
+}
+
+// stillBlank repeats what can have changed since the device was looked at.
+func (p *preparation) stillBlank(ctx context.Context, v *volume, device blockDevice) error {
+	now, err := p.env.lookUpDevice(ctx, v.disk.path)
+	if err != nil {
+		return err
+	}
+	if now != device {
+		return fmt.Errorf("%w: %s has become another device", ErrNoDevice, v.disk.path)
+	}
+	table, err := p.env.readMounts(ctx)
+	if err != nil {
+		return err
+	}
+	if place, ok := table.elsewhere(device.number, ""); ok {
+		return &placeError{place, fmt.Errorf("%w: it has been mounted at %s meanwhile", ErrDeviceBusy, place)}
+	}
+	found, err := p.env.probe(ctx, device.path)
+	if err != nil {
+		return err
+	}
+	if !found.nothing() {
+		return fmt.Errorf("%w: someone has written %+v to it meanwhile", ErrNotBlank, found)
+	}
+	return nil
+}
+
+// check runs fsck, which goes on when ctx ends.
+func (p *preparation) check(ctx context.Context, v *volume) error {
+	device := p.devices[v]
+	return p.env.flights.run(ctx, device.number, p.settings.DeviceTimeout, func(ctx context.Context) error {
+		argv := []string{"fsck." + v.disk.fsType, "-p", device.path}
+		result, err := p.env.Runner.Run(ctx, command.Command{Argv: argv})
+		if err != nil {
+			return programError(ErrCheckFailed, err)
+		}
+		if err := judgeFsck(result.ExitCode); err != nil {
+			return fmt.Errorf("%w: %w", err, commandError(argv, result))
+		}
+		if result.ExitCode != 0 {
+			logr.FromContextOrDiscard(ctx).Info("Filesystem was repaired", "volume", v.name, "device", device.path, "exitCode", result.ExitCode, "output", string(result.Stdout))
+		}
+		return nil
+	})
+}
+
+// flights are the programs that must not be ended by the deadline of the call that started them, one at most for each device. The zero value is ready for use.
+type flights struct {
+	mu      sync.Mutex
+	running map[devNumber]*flight
+}
+
+type flight struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// run calls work in a goroutine of its own, which wait waits for, with a context that ends only after timeout. It returns when work does, or when ctx ends. Two calls for one
+// device at a time are prevented by the turn of the Env.
+func (fs *flights) run(ctx context.Context, device devNumber, timeout time.Duration, work func(context.Context) error) error {
+	if err := fs.join(ctx, device); err != nil {
+		return err
+	}
+	f := &flight{done: make(chan struct{})}
+	fs.mu.Lock()
+	if fs.running == nil {
+		fs.running = map[devNumber]*flight{}
+	}
+	fs.running[device] = f
+	fs.mu.Unlock()
+	go func() {
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		f.err = work(detached)
+		if f.err != nil && ctx.Err() != nil { // the caller has left
+			logr.FromContextOrDiscard(ctx).Error(f.err, "Device could not be made ready", "device", device.String())
+		}
+		fs.mu.Lock()
+		delete(fs.running, device)
+		fs.mu.Unlock()
+		close(f.done)
+	}()
+	return f.wait(ctx)
+}
+
+func (f *flight) wait(ctx context.Context) error {
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrInProgress, ctx.Err())
+	}
+}
+
+// join waits for what runs on a device. Its error is the flight's, whose caller may have left before he could see it.
+func (fs *flights) join(ctx context.Context, device devNumber) error {
+	fs.mu.Lock()
+	f := fs.running[device]
+	fs.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.wait(ctx)
+}
+
+func (fs *flights) wait(ctx context.Context) error {
+	for {
+		var one *flight
+		fs.mu.Lock()
+		for _, f := range fs.running {
+			one = f
+			break
+		}
+		fs.mu.Unlock()
+		if one == nil {
+			return nil
+		}
+		select {
+		case <-one.done:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrInProgress, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,5 @@
+package hostvolume_test
+
+const helperEnv = "HOSTVOLUME_TEST_HELPER"
+
+func helperMain() {}
