@@ -49,8 +49,8 @@ func tmpfsSize(options string) (int64, bool) {
 		}
 		digits := strings.TrimRight(text, "kmg")
 		n, err := strconv.ParseInt(digits, 10, 64)
-		shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[text[len(digits):]]
-		if err != nil || n < 0 || n<<shift>>shift != n {
+		shift, known := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[text[len(digits):]]
+		if err != nil || !known || n < 0 || n<<shift>>shift != n {
 			return 0, false
 		}
 		return n << shift, true

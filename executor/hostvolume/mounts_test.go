@@ -182,3 +182,39 @@ func FuzzMountTableReader(f *testing.F) {
 		}
 	})
 }
+
+// H05: what is mounted where a volume belongs is used only if it is all of the right device, with the right filesystem and mode.
+func TestMountIsRecognisedByDeviceRootFilesystemAndMode(t *testing.T) {
+	device := blockDevice{path: "/dev/sdb", number: devNumber{8, 16}}
+	right := mount{device: devNumber{8, 16}, root: "/", fsType: "ext4", path: "/b/x"}
+	v := &volume{kind: kindDisk, disk: disk{fsType: "ext4"}}
+	require.NoError(t, checkDiskMount(right, v, device))
+	for name, tc := range map[string]struct {
+		change func(*mount)
+		want   error
+	}{
+		"another device":           {func(m *mount) { m.device.minor = 17 }, ErrTargetInUse},
+		"a directory of it, bound": {func(m *mount) { m.root = "/sub" }, ErrTargetInUse},
+		"another filesystem":       {func(m *mount) { m.fsType = "ext3" }, ErrTargetInUse},
+		"read-only":                {func(m *mount) { m.readOnly = true }, ErrReadOnlyDevice},
+	} {
+		m := right
+		tc.change(&m)
+		require.ErrorIs(t, checkDiskMount(m, v, device), tc.want, name)
+	}
+	v.disk.readOnly = true
+	require.ErrorIs(t, checkDiskMount(right, v, device), ErrTargetInUse)
+	right.readOnly = true
+	require.NoError(t, checkDiskMount(right, v, device))
+}
+
+func TestSizeOfATmpfsIsReadAsTheKernelWritesIt(t *testing.T) {
+	for options, want := range map[string]int64{
+		"rw,size=1028k,mode=777": 1028 << 10, "rw,size=4096": 4096, "rw,size=2m": 2 << 20, "size=1g,rw": 1 << 30, "rw,nr_inodes=5,size=0k": 0,
+		"rw": -1, "rw,size=": -1, "rw,size=k": -1, "rw,size=50%": -1, "rw,size=-1k": -1, "rw,size=9999999999999g": -1, "rw,size=1kk": -1, "rw,fsize=1k": -1,
+	} {
+		got, ok := tmpfsSize(options)
+		require.Equal(t, want >= 0, ok, options)
+		require.Equal(t, max(want, 0), got, options)
+	}
+}

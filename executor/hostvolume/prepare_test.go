@@ -353,6 +353,13 @@ volumes: [{name: one, emptyDir: {medium: Memory}}]`)
 		require.NoError(t, err)
 		require.Len(t, h.MountTable(), 1)
 	})
+	t.Run("mounted although mount has said no", func(t *testing.T) {
+		h := fake.NewHost()
+		h.Inject(fake.HostFault{Op: "mount", Result: &command.Result{ExitCode: 32}, After: true})
+		_, err := newEnv(h).PrepareVolumesAndGetBindings(testContext(t), spec)
+		require.NoError(t, err)
+		require.Len(t, h.MountTable(), 1)
+	})
 	t.Run("not mounted although mount succeeded", func(t *testing.T) {
 		h := fake.NewHost()
 		h.Inject(fake.HostFault{Op: "mount", Result: &command.Result{}})
@@ -422,6 +429,25 @@ volumes: [{name: one, emptyDir: {medium: Memory}}]`)
 			require.NotContains(t, ops(h), "MkdirAll")
 		})
 	}
+}
+
+// H18: the directory is looked at once more right before the mount.
+func TestDirectoryThatBecomesALinkIsNotMountedOn(t *testing.T) {
+	h := fake.NewHost()
+	target := base + "/tmpfss/one"
+	env := newEnv(h, func(e *hostvolume.Env) {
+		e.Runner = &hooked{Runner: h, evalSymlinks: func(path string) {
+			if path == target {
+				require.NoError(t, h.Remove(t.Context(), target))
+				h.Symlink("/etc", target)
+			}
+		}}
+	})
+	_, err := env.PrepareVolumesAndGetBindings(testContext(t), podSpec(t, `
+containers: [{name: app, volumeMounts: [{name: one, mountPath: /1}]}]
+volumes: [{name: one, emptyDir: {medium: Memory}}]`))
+	require.ErrorIs(t, err, hostvolume.ErrUnsafePath)
+	require.False(t, ran(h, "mount"))
 }
 
 func TestBaseDirectoryMayBeReachedThroughALink(t *testing.T) {

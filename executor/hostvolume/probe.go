@@ -97,6 +97,7 @@ func parseGeometry(output string) (size int64, writeProtected bool, err error) {
 type extent struct{ offset, length int64 }
 
 const (
+	wholeSize    = 8 << 20
 	edgeSample   = 1 << 20
 	spreadSample = 64 << 10
 	spreadCount  = 64
@@ -104,16 +105,19 @@ const (
 
 // samples are the parts of a device that have to be zero before it counts as blank: the first and the last MiB, where boot sectors, superblocks, labels of volume managers,
 // headers of encryption and both copies of a partition table are; the places of ext's first backup superblocks for its
-// three block sizes; and parts spread evenly over the rest, which are also where xfs starts its allocation groups.
+// three block sizes; and parts spread evenly over the rest, which are also where xfs starts its allocation groups. A small device is read whole.
 func samples(size int64) []extent {
 	var out []extent
 	add := func(offset, length int64) {
-		if offset < 0 {
-			offset, length = 0, length+offset
-		}
 		if length = min(length, size-offset); length > 0 {
 			out = append(out, extent{offset, length})
 		}
+	}
+	if size <= wholeSize {
+		for offset := int64(0); offset < size; offset += edgeSample {
+			add(offset, edgeSample)
+		}
+		return out
 	}
 	add(0, edgeSample)
 	add(size-edgeSample, edgeSample)
@@ -136,13 +140,27 @@ func (e *Env) firstData(ctx context.Context, device string, size int64) (int64, 
 		if int64(len(data)) != part.length {
 			return 0, fmt.Errorf("%w at offset %d: %d of %d bytes", ErrDeviceUnreadable, part.offset, len(data), part.length)
 		}
-		for i, b := range data {
-			if b != 0 {
-				return part.offset + int64(i), nil
-			}
+		if i := firstNonZero(data); i >= 0 {
+			return part.offset + int64(i), nil
 		}
 	}
 	return -1, nil
+}
+
+func firstNonZero(data []byte) int {
+	var zeros [4096]byte
+	for start := 0; start < len(data); start += len(zeros) {
+		block := data[start:min(start+len(zeros), len(data))]
+		if bytes.Equal(block, zeros[:len(block)]) { // much faster than byte by byte
+			continue
+		}
+		for i, b := range block {
+			if b != 0 {
+				return start + i
+			}
+		}
+	}
+	return -1
 }
 
 func commandError(argv []string, result command.Result) error {

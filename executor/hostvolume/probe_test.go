@@ -74,6 +74,20 @@ func TestGeometryOfADevice(t *testing.T) {
 	}
 }
 
+func TestFirstByteThatIsNotZeroIsFound(t *testing.T) {
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 10000} {
+		data := make([]byte, size)
+		require.Equal(t, -1, firstNonZero(data))
+		for _, at := range []int{0, 1, 4095, 4096, size - 1} {
+			if at >= 0 && at < size {
+				data[size-1], data[at] = 1, 1
+				require.Equal(t, at, firstNonZero(data), "%d of %d", at, size)
+				data[size-1], data[at] = 0, 0
+			}
+		}
+	}
+}
+
 func TestSamplesCoverWhereTracesOfDataAre(t *testing.T) {
 	covered := func(size, offset, length int64) bool {
 		return slices.ContainsFunc(samples(size), func(e extent) bool { return e.offset <= offset && offset+length <= e.offset+e.length })
@@ -95,7 +109,10 @@ func TestSamplesCoverWhereTracesOfDataAre(t *testing.T) {
 			require.True(t, e.offset >= 0 && e.length > 0 && e.offset+e.length <= size, "%d: %+v", size, e)
 			total += e.length
 		}
-		require.True(t, covered(size, 0, min(size, edgeSample)) && covered(size, max(0, size-edgeSample), min(size, edgeSample)), "%d", size)
+		require.True(t, covered(size, 0, min(size, edgeSample)) && (size <= wholeSize || covered(size, size-edgeSample, edgeSample)), "%d", size)
+		if size <= wholeSize {
+			require.Equal(t, size, total, "a small device is read whole, once")
+		}
 		require.LessOrEqual(t, total, int64(8<<20), "a look at a device of any size costs little")
 	}
 }
