@@ -51,7 +51,7 @@ type Driver struct {
 	always     map[call]Answer
 	calls      []string
 	counts     map[call]int
-	blocked    map[call]chan Answer
+	blocked    map[call]blockedCall
 	running    map[call]int
 	attached   map[string]map[types.NodeName]bool
 	settled    map[call]Op // the last operation on (volume, node) that certainly ended in success
@@ -66,10 +66,16 @@ type call struct {
 	node   types.NodeName
 }
 
+// blockedCall is a call that waits for its release; one that is stuck waits past its deadline.
+type blockedCall struct {
+	release chan Answer
+	stuck   bool
+}
+
 // NewDriver returns a driver that succeeds at everything.
 func NewDriver() *Driver {
 	d := &Driver{
-		next: map[call][]Answer{}, always: map[call]Answer{}, blocked: map[call]chan Answer{}, running: map[call]int{},
+		next: map[call][]Answer{}, always: map[call]Answer{}, blocked: map[call]blockedCall{}, running: map[call]int{},
 		counts: map[call]int{}, attached: map[string]map[types.NodeName]bool{}, settled: map[call]Op{},
 	}
 	d.changed = sync.NewCond(&d.mu)
@@ -115,16 +121,16 @@ func (d *Driver) Release(ctx context.Context, op Op, volume string, node types.N
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := call{op, volume, node}
-	for d.blocked[c] == nil {
+	for d.blocked[c].release == nil {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("release %s: no such call is blocked: %w", c, err)
 		}
 		d.changed.Wait()
 	}
 	for _, a := range answer {
-		d.blocked[c] <- a
+		d.blocked[c].release <- a
 	}
-	close(d.blocked[c])
+	close(d.blocked[c].release)
 	delete(d.blocked, c)
 	return nil
 }
@@ -152,7 +158,14 @@ func (d *Driver) forgetCallers() {
 func (d *Driver) Blocked(op Op, volume string, node types.NodeName) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.blocked[call{op, volume, node}] != nil
+	return d.blocked[call{op, volume, node}].release != nil
+}
+
+// hangs reports whether such a call is blocked, and stays so whatever happens to its context.
+func (d *Driver) hangs(op Op, volume string, node types.NodeName) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.blocked[call{op, volume, node}].stuck
 }
 
 // Calls returns every call that has ended, in the order of their ends, as "attach vol-1 a" or "detach vol-1 a: the error".
@@ -351,7 +364,7 @@ func (d *Driver) answer(ctx context.Context, c call) (Answer, error) {
 	if a.Block || a.Stuck {
 		release := make(chan Answer, 1)
 		d.mu.Lock()
-		d.blocked[c] = release
+		d.blocked[c] = blockedCall{release, a.Stuck}
 		d.changed.Broadcast()
 		d.mu.Unlock()
 		done := ctx.Done()

@@ -51,8 +51,12 @@ func (w *World) quiet() bool {
 		case executor.Queued:
 		case executor.Preparing:
 			preparing++
-		case executor.Running, executor.Overdue:
+		case executor.Running:
 			if !w.Driver.Blocked(Op(info.Name), Short(info.Key.Volume), info.Node) {
+				return false
+			}
+		case executor.Overdue: // its context has ended, and with it any call that is not stuck
+			if !w.Driver.hangs(Op(info.Name), Short(info.Key.Volume), info.Node) {
 				return false
 			}
 		default:
