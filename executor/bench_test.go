@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stateofworld/stateofworld/cache"
 )
 
 func benchKey(i int) Key {
@@ -58,6 +62,33 @@ func known(b *testing.B, m int) (*Operations, []Key) {
 
 var sizes = []int{100, 10_000, 100_000}
 
+// Budgets are upper bounds, a little above what is measured; they are there to notice a change.
+func TestAllocationBudgets(t *testing.T) {
+	o := newOperations(t, Options{})
+	release := make(chan struct{})
+	for i := range 1000 {
+		require.NoError(t, o.Start(ctx, Operation{Key: benchKey(i), Run: until(release)}))
+	}
+	present, absent := benchKey(1), benchKey(1001)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		o.IsOperationPending(present)
+		o.IsOperationPending(absent)
+		o.IsOperationSafeToRetry(absent, "attach")
+		o.Pending(present)
+	}))
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		_ = o.Start(ctx, Operation{Key: present, Run: succeed})
+	}), 2.0, "a start that is refused")
+	done := make(chan struct{})
+	op := Operation{Key: absent, Name: "attach", Run: succeed, Done: func(Result) { done <- struct{}{} }}
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		_ = o.Start(ctx, op)
+		<-done
+	}), 8.0, "a whole operation with a deadline")
+	close(release)
+	require.NoError(t, o.Wait(ctx))
+}
+
 func BenchmarkIsOperationPending(b *testing.B) {
 	for _, m := range sizes {
 		b.Run(fmt.Sprintf("known=%d", m), func(b *testing.B) {
@@ -99,32 +130,126 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
+// BenchmarkFloor is what any implementation pays for the same promises: a goroutine, a map entry, a context and a timer.
+func BenchmarkFloor(b *testing.B) {
+	const volumes = 100_000
+	keys := benchKeys(volumes)
+	var mu sync.Mutex
+	pending := map[Key]bool{}
+	var running sync.WaitGroup
+	b.ReportAllocs()
+	cpu := cpuTime()
+	b.ResetTimer()
+	for i := range b.N {
+		if i%1000 == 0 {
+			running.Wait()
+		}
+		key := &keys[i%volumes]
+		mu.Lock()
+		pending[*key] = true
+		mu.Unlock()
+		running.Go(func() {
+			_, cancel := context.WithCancelCause(context.Background())
+			timer := time.AfterFunc(time.Minute, func() { cancel(ErrTimeout) })
+			timer.Stop()
+			cancel(nil)
+			mu.Lock()
+			delete(pending, *key)
+			mu.Unlock()
+		})
+	}
+	running.Wait()
+	report(b, cpu)
+}
+
+// BenchmarkThroughput starts no-op operations on 100,000 keys from all cores, at most about 1,000 pending at a time.
 func BenchmarkThroughput(b *testing.B) {
-	for name, timeout := range map[string]time.Duration{"deadline": time.Minute, "no deadline": -1} {
-		for capped, limit := range map[string]int{"no caps": 0, "caps": 1000} {
-			b.Run(name+"/"+capped, func(b *testing.B) {
-				o, err := NewOperations(Options{Timeout: timeout, MaxConcurrent: limit, MaxPerNode: limit})
-				require.NoError(b, err)
-				keys := benchKeys(100_000)
-				ctx := context.Background()
-				run := func(context.Context) error { return nil }
-				b.ReportAllocs()
-				b.ResetTimer()
-				i := 0
-				for ; i < b.N; i++ {
-					err := o.Start(ctx, Operation{Key: keys[i%len(keys)], Name: "attach", Run: run})
-					var exists *AlreadyExistsError
-					for errors.As(err, &exists) {
-						runtime.Gosched()
-						err = o.Start(ctx, Operation{Key: keys[i%len(keys)], Name: "attach", Run: run})
+	for _, c := range []struct {
+		name    string
+		options Options
+	}{
+		{"plain", Options{Timeout: -1}},
+		{"deadline", Options{}},
+		{"deadline and caps", Options{MaxConcurrent: 10_000, MaxPerNode: 1000}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			o, err := NewOperations(c.options)
+			require.NoError(b, err)
+			const volumes = 100_000
+			keys := benchKeys(volumes)
+			ctx := context.Background()
+			var next atomic.Int64
+			b.ReportAllocs()
+			cpu := cpuTime()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					i := next.Add(1)
+					if i%1000 == 0 {
+						_ = o.Wait(ctx)
 					}
-					if err != nil {
-						b.Fatal(err)
+					op := Operation{Key: keys[i%volumes], Name: "attach", Run: succeed}
+					for o.Start(ctx, op) != nil { // a whole round later, and still not over
+						runtime.Gosched()
 					}
 				}
-				require.NoError(b, o.Wait(ctx))
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+			})
+			_ = o.Wait(ctx)
+			report(b, cpu)
+		})
+	}
+}
+
+// BenchmarkAttachDetach attaches and detaches, 1,000 volumes at a time, with an instant driver and the real actual world.
+func BenchmarkAttachDetach(b *testing.B) {
+	o := newOperations(b, Options{})
+	actual := cache.NewActualStateOfWorld(cache.NewVolumePluginMgr())
+	e, err := NewOperationExecutor(ExecutorConfig{Operations: o, Attacher: instantDriver{}, Actual: actual})
+	require.NoError(b, err)
+	keys := benchKeys(1000)
+	ctx := context.Background()
+	done := func(Event) {}
+	b.ReportAllocs()
+	cpu := cpuTime()
+	b.ResetTimer()
+	for i := range b.N {
+		key := keys[i%1000]
+		if i%1000 == 0 {
+			_ = o.Wait(ctx)
+		}
+		if i/1000%2 == 0 {
+			err = e.AttachVolume(ctx, AttachRequest{
+				Volume: cache.VolumeToAttach{VolumeName: key.Volume, NodeName: key.Node}, Exclusive: true, Done: done,
+			})
+		} else {
+			err = e.DetachVolume(ctx, DetachRequest{
+				Volume: cache.AttachedVolume{VolumeName: key.Volume, NodeName: key.Node}, Exclusive: true, Done: done,
 			})
 		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
+	_ = o.Wait(ctx)
+	report(b, cpu)
+}
+
+type instantDriver struct{}
+
+func (instantDriver) Attach(context.Context, cache.VolumeToAttach) (string, error) { return "", nil }
+func (instantDriver) Detach(context.Context, cache.AttachedVolume) error           { return nil }
+func (instantDriver) VerifyAttached(context.Context, types.NodeName, []cache.AttachedVolume) (map[v1.UniqueVolumeName]Verification, error) {
+	return nil, nil
+}
+
+// report adds throughput and processor time: the latter says more on a machine that others use too.
+func report(b *testing.B, cpu time.Duration) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+	b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -3,10 +3,10 @@ package executor
 import (
 	"time"
 
-	"github.com/stateofworld/stateofworld/cache"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	v1 "k8s.io/api/core/v1"
+	"github.com/stateofworld/stateofworld/cache"
 )
 
 // failures remembers, per (volume, node, operation name), what failed since the last success. It has no lock of its own.
@@ -21,17 +21,22 @@ type failures struct {
 }
 
 type failure struct {
-	pair       cache.Pair
-	name       string
+	pair cache.Pair
+	name string
+	streak
+	expires   time.Time // when idle
+	held      int       // pending operations that started from this entry
+	forgotten bool
+	sibling   *failure // same pair, another name
+	idleLinks links[failure]
+}
+
+// streak is a row of failures.
+type streak struct {
 	attempts   int
 	lastErr    error
 	lastFailed time.Time
 	nextTry    time.Time
-	expires    time.Time // when idle
-	held       int       // pending operations that started from this entry
-	forgotten  bool
-	sibling    *failure // same pair, another name
-	idleLinks  links[failure]
 }
 
 func idleLinks(f *failure) *links[failure] { return &f.idleLinks }
@@ -88,10 +93,10 @@ func (s *failures) rest(f *failure, now time.Time) {
 
 // record books a failure and returns its entry.
 func (s *failures) record(op *operation, err error, now time.Time, random float64) *failure {
-	f := s.find(op.Key.Volume, op.node, op.Name)
+	f := s.find(op.Key.Volume, op.Node, op.Name)
 	switch {
 	case f == nil:
-		pair := cache.Pair{Volume: op.Key.Volume, Node: op.node}
+		pair := cache.Pair{Volume: op.Key.Volume, Node: op.Node}
 		f = &failure{pair: pair, name: op.Name, sibling: s.entries[pair]}
 		s.entries[pair] = f
 	case f.held == 0:

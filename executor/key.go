@@ -23,8 +23,11 @@ type Key struct {
 // Overlaps reports whether operations with these two keys exclude each other. It is symmetric, and not transitive:
 // (V, any node) overlaps both (V, A) and (V, B), which do not overlap each other.
 func (k Key) Overlaps(o Key) bool {
-	return k.Volume == o.Volume &&
-		(k.Pod == o.Pod || k.Pod == "" || o.Pod == "") &&
+	return k.Volume == o.Volume && k.overlapsWithinVolume(o)
+}
+
+func (k Key) overlapsWithinVolume(o Key) bool {
+	return (k.Pod == o.Pod || k.Pod == "" || o.Pod == "") &&
 		(k.Node == o.Node || k.Node == "" || o.Node == "")
 }
 

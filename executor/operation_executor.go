@@ -160,11 +160,10 @@ func (a *attachment) record(err error) {
 }
 
 func (a *attachment) finished(r Result) {
-	var panicked *PanicError
 	event := Event{
 		Operation: a.name, Volume: a.volume, Node: a.node,
 		Outcome: a.outcome, Err: a.err, DevicePath: a.devicePath, Took: r.Took, Ran: r.Ran,
-		Attempts: r.Info.Attempts, NextTry: r.Info.NextTry, Panicked: r.Err != nil && errors.As(r.Err, &panicked),
+		Attempts: r.Info.Attempts, NextTry: r.Info.NextTry, Panicked: r.Err != nil && asPanic(r.Err) != nil,
 	}
 	if a.executor.onOutcome != nil {
 		a.executor.onOutcome(event)

@@ -80,7 +80,7 @@ type Result struct {
 	// operation was cancelled before; it Is ErrTimeout or ErrShutdown when a function failed after it was cancelled for that.
 	Err  error
 	Took time.Duration // from Start to the end
-	Ran  time.Duration // in Run alone
+	Ran  time.Duration // in Run and Complete alone; 0 when Run was not reached
 }
 
 // Operations runs functions in goroutines of their own, never two with overlapping keys at once, and delays the retries of those
@@ -93,39 +93,40 @@ type Operations struct {
 	foreground *slots // nil: no cap
 	background *slots
 
-	mu       sync.RWMutex
+	mu       sync.Mutex
 	pending  overlapIndex
 	all      list[operation] // pending, in the order of Start
+	ready    list[operation] // to be advanced
+	coming   int             // goroutines that were started and have not looked into ready yet
 	failures failures
 	live     int           // pending, and those whose Done has not returned
 	idle     chan struct{} // closed when live gets to 0; nil while nobody waits
 	closed   bool
 }
 
-// operation is an Operation that was started.
+// operation is an Operation that was started, with its Node and Timeout filled in.
 type operation struct {
 	Operation
-	node    types.NodeName
-	timeout time.Duration
-	parent  context.Context
-	slots   *slots
+	parent context.Context
+	err    error // of what has been called so far
 
 	// Used only by the goroutine that the operation is with, which is one at a time.
-	prepared bool
-	err      error
-	ran      time.Duration
+	prepared bool // Prepare has succeeded
+	reached  bool // Run was called
+	waited   bool // in the queue
 
-	// Guarded by Operations.mu.
-	phase    Phase
-	started  time.Time
-	deadline time.Time
-	turn     int // tells the deadline of an earlier function from that of the present one
-	cancel   context.CancelCauseFunc
-	unwatch  func() bool // set while queued
-	hasSlot  bool
-	failure  *failure
+	// Guarded by Operations.mu, as is all that follows.
+	hasSlot bool
+	phase   Phase
+	turn    int32 // tells the deadline of an earlier function from that of the present one
+	started time.Time
+	began   time.Time               // when the present function began; zero: none
+	cancel  context.CancelCauseFunc // of the present function
+	unwatch func() bool             // set while queued
+	failure *failure
 
-	all, byPod, byNode, queue links[operation]
+	all, byPod, byNode links[operation]
+	queue              links[operation] // of slots, and then of ready
 }
 
 func allLinks(op *operation) *links[operation] { return &op.all }
@@ -179,15 +180,16 @@ func (o *Operations) Start(ctx context.Context, spec Operation) error {
 	if err := o.reserve(op, now); err != nil {
 		return err
 	}
-	if op.Check != nil {
-		var err error
-		if guard(&err, op.Check); err != nil {
-			return o.withdraw(op, now, err)
-		}
+	if op.Check == nil {
+		return nil
 	}
-	if op.Prepare != nil || o.admit(op) {
-		go o.advance(op)
+	if guard(&err, op.Check); err != nil {
+		return o.withdraw(op, now, err)
 	}
+	o.mu.Lock()
+	queued, spawn := o.lockedLaunch(op)
+	o.mu.Unlock()
+	o.launch(op, queued, spawn)
 	return nil
 }
 
@@ -204,25 +206,42 @@ func (o *Operations) newOperation(ctx context.Context, spec Operation) (*operati
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("operation %q on %s not started: %w", spec.Name, spec.Key, context.Cause(ctx))
 	}
-	op := &operation{Operation: spec, node: spec.Key.Node, timeout: spec.Timeout, parent: ctx, slots: o.foreground}
-	if op.node == "" {
-		op.node = spec.Node
+	op := &operation{Operation: spec, parent: ctx}
+	if op.Node == "" {
+		op.Node = op.Key.Node
 	}
-	if op.timeout == 0 {
-		op.timeout = o.timeout
-	}
-	if op.Background {
-		op.slots = o.background
+	if op.Timeout == 0 {
+		op.Timeout = o.timeout
 	}
 	return op, nil
+}
+
+// slotsOf returns where op gets its slot from; nil when there is no cap.
+func (o *Operations) slotsOf(op *operation) *slots {
+	if op.Background {
+		return o.background
+	}
+	return o.foreground
 }
 
 // sweepLimit bounds what one call forgets of idle failures: more than one call can add, so that the list shrinks.
 const sweepLimit = 4
 
+// reserve makes op pending, and starts it unless it is to be checked first.
 func (o *Operations) reserve(op *operation, now time.Time) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	err := o.lockedReserve(op, now)
+	if err != nil || op.Check != nil {
+		o.mu.Unlock()
+		return err
+	}
+	queued, spawn := o.lockedLaunch(op)
+	o.mu.Unlock()
+	o.launch(op, queued, spawn)
+	return nil
+}
+
+func (o *Operations) lockedReserve(op *operation, now time.Time) error {
 	if o.closed {
 		return ErrShutdown
 	}
@@ -230,7 +249,7 @@ func (o *Operations) reserve(op *operation, now time.Time) error {
 		return &AlreadyExistsError{Key: op.Key, Pending: other.lockedInfo()}
 	}
 	o.failures.sweep(now, sweepLimit)
-	if f := o.failures.find(op.Key.Volume, op.node, op.Name); f.live(now) {
+	if f := o.failures.find(op.Key.Volume, op.Node, op.Name); f.live(now) {
 		if f.blocks(now) {
 			return &BackoffError{Key: op.Key, Name: op.Name, Until: f.nextTry, Attempts: f.attempts, LastErr: f.lastErr}
 		}

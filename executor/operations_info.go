@@ -12,7 +12,7 @@ import (
 )
 
 // Phase is where an operation is.
-type Phase int
+type Phase uint8
 
 const (
 	// Finished: it has ended and left no back-off. Seen only in a Result.
@@ -67,32 +67,40 @@ type Info struct {
 	NextTry    time.Time // when BackingOff: the first moment at which Start may succeed
 }
 
-func (op *operation) lockedInfo() Info {
-	info := Info{
-		Key: op.Key, Name: op.Name, Node: op.node, Phase: op.phase,
-		Started: op.started, Deadline: op.deadline,
+func (op *operation) lockedInfo() (info Info) {
+	var s streak
+	if op.failure != nil && !op.failure.forgotten {
+		s = op.failure.streak
+		s.nextTry = time.Time{} // it is now
 	}
-	if f := op.failure; f != nil && !f.forgotten {
-		info.Attempts, info.LastErr, info.LastFailed = f.attempts, f.lastErr, f.lastFailed
-		if op.phase == Finished {
-			info.Phase, info.NextTry = BackingOff, f.nextTry
-		}
-	}
+	op.info(&info, &s)
 	return info
+}
+
+// info is lockedInfo with the failures given: all else of an operation that has ended does not change any more.
+// It takes pointers to keep the stack of an operation's goroutine small: growing it costs as much as starting it.
+func (op *operation) info(info *Info, s *streak) {
+	*info = Info{
+		Key: op.Key, Name: op.Name, Node: op.Node, Phase: op.phase, Started: op.started,
+		Attempts: s.attempts, LastErr: s.lastErr, LastFailed: s.lastFailed, NextTry: s.nextTry,
+	}
+	if op.Timeout > 0 && !op.began.IsZero() {
+		info.Deadline = op.began.Add(op.Timeout)
+	}
 }
 
 // IsOperationPending reports whether a pending operation overlaps the key. It costs the same for any number of operations.
 func (o *Operations) IsOperationPending(key Key) bool {
-	o.mu.RLock()
+	o.mu.Lock()
 	pending := o.pending.find(key) != nil
-	o.mu.RUnlock()
+	o.mu.Unlock()
 	return pending
 }
 
 // Pending returns a pending operation that overlaps the key; which one, when there are several, is not defined.
 func (o *Operations) Pending(key Key) (Info, bool) {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	op := o.pending.find(key)
 	if op == nil {
 		return Info{}, false
@@ -104,8 +112,8 @@ func (o *Operations) Pending(key Key) (Info, bool) {
 // back-off on the key's volume and node.
 func (o *Operations) IsOperationSafeToRetry(key Key, name string) bool {
 	now := o.clock.Now()
-	o.mu.RLock()
-	defer o.mu.RUnlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return o.pending.find(key) == nil && !o.failures.find(key.Volume, key.Node, name).blocks(now)
 }
 
@@ -114,8 +122,8 @@ func (o *Operations) IsOperationSafeToRetry(key Key, name string) bool {
 // after NextTry and while the operation is being tried again.
 func (o *Operations) Failures(key Key, name string) (Info, bool) {
 	now := o.clock.Now()
-	o.mu.RLock()
-	defer o.mu.RUnlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	f := o.failures.find(key.Volume, key.Node, name)
 	if !f.live(now) {
 		return Info{}, false
@@ -137,12 +145,12 @@ func (o *Operations) Forget(key Key, name string) {
 
 // Pendings returns the pending operations, sorted by start.
 func (o *Operations) Pendings() []Info {
-	o.mu.RLock()
+	o.mu.Lock()
 	infos := make([]Info, 0, o.all.n)
 	for op := o.all.first; op != nil; op = op.all.next {
 		infos = append(infos, op.lockedInfo())
 	}
-	o.mu.RUnlock()
+	o.mu.Unlock()
 	slices.SortStableFunc(infos, func(a, b Info) int { return a.Started.Compare(b.Started) })
 	return infos
 }
@@ -193,8 +201,8 @@ func (o *Operations) Wait(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	o.mu.RLock()
-	defer o.mu.RUnlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	err := fmt.Errorf("%d operations have not ended yet: %w", o.live, context.Cause(ctx))
 	if op := o.all.first; op != nil {
 		err = fmt.Errorf("%w; the oldest is %q on %s, %s", err, op.Name, op.Key, op.phase)
@@ -212,7 +220,7 @@ func (o *Operations) Shutdown(ctx context.Context) error {
 	for op := o.all.first; op != nil; op = op.all.next {
 		switch {
 		case op.phase == Queued:
-			op.slots.drop(op)
+			o.slotsOf(op).drop(op)
 			op.phase = Running
 			queued = append(queued, op)
 		case op.cancel != nil:

@@ -7,8 +7,52 @@ import (
 	"time"
 )
 
+// lockedLaunch lets op begin, or puts it into the queue for a slot. The answer is for launch, without the lock.
+func (o *Operations) lockedLaunch(op *operation) (queued, spawn bool) {
+	if op.Prepare == nil && !o.lockedAdmit(op) {
+		return true, false
+	}
+	return false, o.lockedReady(op)
+}
+
+func (o *Operations) launch(op *operation, queued, spawn bool) {
+	if queued {
+		o.watch(op)
+	}
+	if spawn {
+		go o.work()
+	}
+}
+
+// lockedReady makes op ready to be advanced. When it returns true a goroutine must be started that does work.
+//
+// Invariant: len(ready) <= coming, so that no operation ever waits for another to return.
+func (o *Operations) lockedReady(op *operation) (spawn bool) {
+	o.ready.push(op, queueLinks)
+	if spawn = o.ready.n > o.coming; spawn {
+		o.coming++
+	}
+	return spawn
+}
+
+// work is the goroutine of an operation, and often of several, one after the other: starting a goroutine and growing its
+// stack costs as much as all else of a short operation, so a goroutine that is there already takes what is ready.
+func (o *Operations) work() {
+	o.mu.Lock()
+	o.coming--
+	for {
+		op := o.ready.pop(queueLinks)
+		o.mu.Unlock()
+		if op == nil {
+			return
+		}
+		o.advance(op)
+		o.mu.Lock()
+	}
+}
+
 // advance takes the operation on as far as it goes: to its end, or into the queue for a slot, from where whoever frees
-// the slot advances it again. It is the whole of an operation's goroutine.
+// the slot makes it ready again.
 func (o *Operations) advance(op *operation) {
 	ended := true
 	defer func() { // deferred, so that it also happens when a function ends this goroutine (runtime.Goexit)
@@ -19,37 +63,42 @@ func (o *Operations) advance(op *operation) {
 	if op.unwatch != nil {
 		op.unwatch()
 	}
+	now := op.started // good enough for what begins at once: reading the clock is a good part of what an operation costs
+	if op.waited {
+		now = o.clock.Now()
+	}
 	if op.Prepare != nil && !op.prepared {
-		if o.call(op, Preparing, op.Prepare); op.err != nil {
+		if o.call(op, Preparing, now, op.Prepare); op.err != nil {
 			return
 		}
 		op.prepared = true
-		if !o.admit(op) {
+		o.mu.Lock()
+		admitted := o.lockedAdmit(op)
+		o.mu.Unlock()
+		if !admitted {
 			ended = false
+			o.watch(op)
 			return
 		}
+		now = o.clock.Now()
 	}
-	o.call(op, Running, op.Run)
+	o.call(op, Running, now, op.Run)
 }
 
-// admit gives op a slot and returns true, or puts it into the queue and returns false.
-func (o *Operations) admit(op *operation) bool {
-	if op.slots == nil {
+// lockedAdmit gives op a slot and returns true, or puts it into the queue and returns false.
+func (o *Operations) lockedAdmit(op *operation) bool {
+	slots := o.slotsOf(op)
+	// After Shutdown there are no queues any more; the call that comes next finds out that it is not to run.
+	if slots == nil || o.closed {
 		return true
 	}
-	o.mu.Lock()
 	op.turn++
-	// After Shutdown there are no queues any more; the call that comes next finds out that it is not to run.
-	if !o.closed && !op.slots.acquire(op) {
+	if op.hasSlot = slots.acquire(op); !op.hasSlot {
 		op.phase = Queued
-		op.deadline = time.Time{}
-		o.mu.Unlock()
-		o.watch(op)
-		return false
+		op.began = time.Time{}
+		op.waited = true
 	}
-	op.hasSlot = !o.closed
-	o.mu.Unlock()
-	return true
+	return op.hasSlot
 }
 
 // watch lets a queued operation end when its context does.
@@ -75,17 +124,16 @@ func (o *Operations) leaveQueue(op *operation) {
 		o.mu.Unlock()
 		return
 	}
-	op.slots.drop(op)
+	o.slotsOf(op).drop(op)
 	op.phase = Running
 	o.mu.Unlock()
 	o.advance(op) // which sees that the context has ended
 }
 
 // call runs one function of op under its own context and deadline, and leaves its error in op.err.
-func (o *Operations) call(op *operation, phase Phase, fn func(context.Context) error) {
+func (o *Operations) call(op *operation, phase Phase, now time.Time, fn func(context.Context) error) {
 	ctx, cancel := context.WithCancelCause(op.parent)
 	defer cancel(nil)
-	now := o.clock.Now()
 	turn, err := o.begin(op, phase, now, cancel)
 	if err == nil {
 		err = context.Cause(ctx)
@@ -94,10 +142,11 @@ func (o *Operations) call(op *operation, phase Phase, fn func(context.Context) e
 		op.err = Precondition(fmt.Errorf("operation was ended before it began: %w", err))
 		return
 	}
-	if op.timeout > 0 {
-		timer := o.clock.AfterFunc(op.timeout, func() { o.expire(op, turn) })
+	if op.Timeout > 0 {
+		timer := o.clock.AfterFunc(op.Timeout, func() { o.expire(op, turn) })
 		defer timer.Stop()
 	}
+	op.reached = phase == Running
 	guard(&op.err, func() error {
 		err := fn(ctx)
 		// Only our own causes: whatever the caller's cause is marked with says nothing about what the function did.
@@ -106,12 +155,9 @@ func (o *Operations) call(op *operation, phase Phase, fn func(context.Context) e
 		}
 		return err
 	})
-	if phase == Running {
-		op.ran = o.clock.Since(now)
-	}
 }
 
-func (o *Operations) begin(op *operation, phase Phase, now time.Time, cancel context.CancelCauseFunc) (turn int, err error) {
+func (o *Operations) begin(op *operation, phase Phase, now time.Time, cancel context.CancelCauseFunc) (turn int32, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -119,15 +165,13 @@ func (o *Operations) begin(op *operation, phase Phase, now time.Time, cancel con
 	}
 	op.turn++
 	op.phase = phase
+	op.began = now
 	op.cancel = cancel
-	if op.timeout > 0 {
-		op.deadline = now.Add(op.timeout)
-	}
 	return op.turn, nil
 }
 
 // expire is called at the deadline of a function. A fake clock calls it with the clock's own lock held, so it must not use the clock.
-func (o *Operations) expire(op *operation, turn int) {
+func (o *Operations) expire(op *operation, turn int32) {
 	o.mu.Lock()
 	if op.turn != turn {
 		o.mu.Unlock()
@@ -135,26 +179,28 @@ func (o *Operations) expire(op *operation, turn int) {
 	}
 	op.phase = Overdue
 	cancel := op.cancel
-	next := o.lockedFreeSlot(op)
+	spawn := o.lockedFreeSlot(op)
 	o.mu.Unlock()
 	cancel(ErrTimeout)
-	if next != nil {
-		go o.advance(next)
+	if spawn {
+		go o.work()
 	}
 }
 
-// lockedFreeSlot gives back the slot of op, if it has one, and returns the operation that is to advance with it.
-func (o *Operations) lockedFreeSlot(op *operation) *operation {
+// lockedFreeSlot gives back the slot of op, if it has one. Another operation may get it; see lockedReady for
+// what is returned.
+func (o *Operations) lockedFreeSlot(op *operation) (spawn bool) {
 	if !op.hasSlot {
-		return nil
+		return false
 	}
 	op.hasSlot = false
-	next := op.slots.release(op)
-	if next != nil {
-		next.hasSlot = true
-		next.phase = Running
+	next := o.slotsOf(op).release(op)
+	if next == nil {
+		return false
 	}
-	return next
+	next.hasSlot = true
+	next.phase = Running
+	return o.lockedReady(next)
 }
 
 // complete books the outcome, and only then frees the key: who finds the key free finds the outcome.
@@ -176,50 +222,59 @@ func (o *Operations) free(op *operation) {
 	}
 	var panicked *PanicError
 	if err != nil && o.onPanic != nil {
-		errors.As(err, &panicked)
+		panicked = asPanic(err)
 	}
 	followed := op.Done != nil || panicked != nil
-	var result Result
 	o.mu.Lock()
 	o.lockedRemove(op)
-	next := o.lockedFreeSlot(op)
-	o.lockedBook(op, err, grows, now, random)
-	if followed {
-		result = Result{Info: op.lockedInfo(), Err: err, Took: now.Sub(op.started), Ran: op.ran}
-	} else {
+	spawn := o.lockedFreeSlot(op)
+	left := o.lockedBook(op, err, grows, now, random)
+	if !followed {
 		o.lockedSettle()
 	}
 	o.mu.Unlock()
-	if next != nil {
-		go o.advance(next)
+	if spawn {
+		go o.work()
 	}
 	if followed {
-		o.follow(op, result, panicked)
+		o.follow(op, now, left, panicked)
 	}
 }
 
-// lockedBook brings the back-off up to date with the end of op, and leaves in op.failure what is left of it.
-func (o *Operations) lockedBook(op *operation, err error, grows bool, now time.Time, random float64) {
+// lockedBook brings the back-off up to date with the end of op, and returns what is left of it.
+func (o *Operations) lockedBook(op *operation, err error, grows bool, now time.Time, random float64) streak {
 	if op.failure != nil {
 		o.failures.unhold(op.failure, now)
 	}
 	switch {
+	case err == nil:
+		if f := o.failures.find(op.Key.Volume, op.Node, op.Name); f != nil {
+			o.failures.forget(f)
+		}
 	case grows:
 		o.failures.sweep(now, sweepLimit)
-		op.failure = o.failures.record(op, err, now, random)
-	case err == nil && op.failure != nil:
-		o.failures.forget(op.failure)
-		op.failure = nil
+		return o.failures.record(op, err, now, random).streak
+	case op.failure != nil && !op.failure.forgotten:
+		return op.failure.streak
 	}
+	return streak{}
 }
 
 // follow calls the callbacks of an operation that has ended.
-func (o *Operations) follow(op *operation, result Result, panicked *PanicError) {
+func (o *Operations) follow(op *operation, now time.Time, left streak, panicked *PanicError) {
 	defer func() {
 		o.mu.Lock()
 		o.lockedSettle()
 		o.mu.Unlock()
 	}()
+	result := Result{Err: op.err, Took: now.Sub(op.started)}
+	op.info(&result.Info, &left)
+	if left.attempts > 0 {
+		result.Info.Phase = BackingOff
+	}
+	if op.reached {
+		result.Ran = now.Sub(op.began)
+	}
 	if panicked != nil {
 		o.onPanic(result.Info, panicked)
 	}

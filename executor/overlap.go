@@ -47,7 +47,7 @@ func (x *overlapIndex) find(key Key) *operation {
 	switch {
 	case v.many != nil:
 		return v.many.find(key.Pod, key.Node)
-	case v.one != nil && v.one.Key.Overlaps(key):
+	case v.one != nil && v.one.Key.overlapsWithinVolume(key):
 		return v.one
 	}
 	return nil

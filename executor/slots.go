@@ -41,10 +41,10 @@ func (s *slots) free() bool { return s.max <= 0 || s.running < s.max }
 
 // acquire takes a slot for op and returns true, or puts op into the queue of its node.
 func (s *slots) acquire(op *operation) bool {
-	n := s.nodes[op.node]
+	n := s.nodes[op.Node]
 	if n == nil {
-		n = &nodeSlots{node: op.node}
-		s.nodes[op.node] = n
+		n = &nodeSlots{node: op.Node}
+		s.nodes[op.Node] = n
 	}
 	if s.room(n) && s.free() {
 		n.running++
@@ -58,7 +58,7 @@ func (s *slots) acquire(op *operation) bool {
 
 // release gives the slot of op back, and returns the queued operation that has it now, or nil.
 func (s *slots) release(op *operation) *operation {
-	n := s.nodes[op.node]
+	n := s.nodes[op.Node]
 	n.running--
 	s.running--
 	s.settle(n)
@@ -79,7 +79,7 @@ func (s *slots) release(op *operation) *operation {
 
 // drop takes op out of the queue it waits in.
 func (s *slots) drop(op *operation) {
-	n := s.nodes[op.node]
+	n := s.nodes[op.Node]
 	n.queue.remove(op, queueLinks)
 	s.settle(n)
 }

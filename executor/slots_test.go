@@ -10,7 +10,7 @@ import (
 )
 
 func slotOp(node types.NodeName, name string) *operation {
-	return &operation{Operation: Operation{Name: name}, node: node}
+	return &operation{Operation: Operation{Name: name, Node: node}}
 }
 
 func TestSlotsTakeNodesInTurnsAndEachInOrder(t *testing.T) {
@@ -62,7 +62,7 @@ func TestSlotsAreNeitherExceededNorWasted(t *testing.T) {
 		var running, queued []*operation
 		count := func(ops []*operation, node types.NodeName) (n int) {
 			for _, op := range ops {
-				if op.node == node {
+				if op.Node == node {
 					n++
 				}
 			}
@@ -77,7 +77,7 @@ func TestSlotsAreNeitherExceededNorWasted(t *testing.T) {
 				return
 			}
 			for j, q := range queued {
-				if q.node == next.node {
+				if q.Node == next.Node {
 					require.Same(t, q, next, "the oldest of its node")
 					queued = append(queued[:j:j], queued[j+1:]...)
 					break
