@@ -22,7 +22,8 @@ type Backoff struct {
 	// Jitter is the share, up to 1, by which a delay is lengthened at random, so that what failed together does not
 	// come back together: a delay d becomes d to d*(1+Jitter), never less than d. Default 0.1; negative = none.
 	Jitter float64
-	// ForgetAfter is how long past the next try an entry that nobody retries is kept; default 2*Cap.
+	// ForgetAfter is how long failures are remembered of what is not tried again, from the end of the last try on; at least
+	// the longest delay, Cap with jitter; default 2*Cap.
 	ForgetAfter time.Duration
 }
 
@@ -47,8 +48,9 @@ func (b Backoff) Validate() error {
 		return invalid("Backoff.Cap", b.Cap.String(), "must not be less than Base")
 	case math.IsNaN(b.Jitter) || b.Jitter > 1:
 		return invalid("Backoff.Jitter", formatFloat(b.Jitter), "must not be more than 1")
-	case b.ForgetAfter < 0:
-		return invalid("Backoff.ForgetAfter", b.ForgetAfter.String(), "must not be negative")
+	}
+	if longest := b.Delay(math.MaxInt, func() float64 { return 1 }); b.ForgetAfter != 0 && b.ForgetAfter < longest {
+		return invalid("Backoff.ForgetAfter", b.ForgetAfter.String(), "must not be less than the longest delay, "+longest.String())
 	}
 	return nil
 }
@@ -88,7 +90,7 @@ func (b Backoff) withDefaults() Backoff {
 		b.Jitter = DefaultBackoffJitter
 	}
 	if b.ForgetAfter == 0 {
-		b.ForgetAfter = 2 * b.Cap
+		b.ForgetAfter = b.Cap + min(b.Cap, math.MaxInt64-b.Cap)
 	}
 	return b
 }

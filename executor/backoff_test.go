@@ -52,13 +52,16 @@ func TestJitterOnlyLengthens(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
-	require.NoError(t, Backoff{}.Validate())
+	for _, b := range []Backoff{{}, {Jitter: 1}, {Jitter: -1, ForgetAfter: 122 * time.Second}, {Base: math.MaxInt64}} {
+		require.NoError(t, b.Validate(), "%+v", b)
+		require.LessOrEqual(t, b.Delay(math.MaxInt, nil), b.withDefaults().ForgetAfter)
+	}
 	for field, o := range map[string]Options{
 		"Backoff.Base":          {Backoff: Backoff{Base: -1}},
 		"Backoff.Factor":        {Backoff: Backoff{Factor: 0.5}},
 		"Backoff.Cap":           {Backoff: Backoff{Base: 2 * time.Second, Cap: time.Second}},
 		"Backoff.Jitter":        {Backoff: Backoff{Jitter: 1.5}},
-		"Backoff.ForgetAfter":   {Backoff: Backoff{ForgetAfter: -1}},
+		"Backoff.ForgetAfter":   {Backoff: Backoff{ForgetAfter: 134 * time.Second}},
 		"Options.MaxConcurrent": {MaxConcurrent: -1},
 		"Options.MaxPerNode":    {MaxPerNode: -1},
 	} {
@@ -67,7 +70,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, field)
 		require.Equal(t, field, invalid.Field)
 	}
-	for _, b := range []Backoff{{Cap: -1}, {Factor: math.NaN()}, {Factor: math.Inf(1)}, {Factor: -2}, {Jitter: math.NaN()}, {Cap: time.Millisecond}} {
+	for _, b := range []Backoff{{Cap: -1}, {Factor: math.NaN()}, {Factor: math.Inf(1)}, {Factor: -2}, {Jitter: math.NaN()}, {Cap: time.Millisecond}, {ForgetAfter: -1}} {
 		require.Error(t, b.Validate(), "%+v", b)
 	}
 }

@@ -24,7 +24,7 @@
 //   - A function that panics, or ends its goroutine, has failed with a [*PanicError]; its key is free afterwards.
 //   - At its deadline a function's context is cancelled, with [ErrTimeout] as the cause. If it does not return, it stays pending
 //     and keeps its key, as it may still be doing something; but it gives its slot back, so that it delays no other.
-//   - With caps, nodes take turns, and within a node it is first come, first served.
+//   - With caps, nodes take turns, and within a node it is first come, first served. What waits for a slot costs no goroutine.
 //   - [Operations.Wait] and [Operations.Shutdown] return when everything has ended, whether it failed or not, for any number of
 //     waiters. Nothing is left of an operation that has ended but its back-off.
 //

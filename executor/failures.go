@@ -11,9 +11,8 @@ import (
 
 // failures remembers, per (volume, node, operation name), what failed since the last success. It has no lock of its own.
 //
-// An entry that no pending operation holds is idle, and is forgotten once it is idle for too long. The idle list is
-// ordered by the time at which an entry became idle; entries leave it from the front, so that one with a long delay may keep
-// others behind it a little too long, but never longer than the longest delay.
+// An entry that no pending operation holds is idle, and is forgotten once it is idle for too long. The idle list is ordered by
+// the time at which that began, so that those to be forgotten are at its front.
 type failures struct {
 	backoff Backoff // with its defaults filled in
 	entries map[cache.Pair]*failure
@@ -83,11 +82,7 @@ func (s *failures) unhold(f *failure, now time.Time) {
 }
 
 func (s *failures) rest(f *failure, now time.Time) {
-	f.expires = now
-	if f.nextTry.After(now) {
-		f.expires = f.nextTry
-	}
-	f.expires = f.expires.Add(s.backoff.ForgetAfter)
+	f.expires = now.Add(s.backoff.ForgetAfter)
 	s.idle.push(f, idleLinks)
 }
 
@@ -101,9 +96,6 @@ func (s *failures) record(op *operation, err error, now time.Time, random float6
 		s.entries[pair] = f
 	case f.held == 0:
 		s.idle.remove(f, idleLinks)
-		if !f.live(now) {
-			f.attempts = 0
-		}
 	}
 	f.attempts++
 	f.lastErr, f.lastFailed = err, now

@@ -63,7 +63,8 @@ type Operation struct {
 	//
 	// The contexts of Prepare and Run carry the values of Start's context, and are cancelled with it, at the deadline
 	// (cause ErrTimeout) and by Shutdown (cause ErrShutdown). Having no deadline of their own, as the clock is injected, they
-	// have only this signal. A function that does not return stays pending (Overdue), and keeps its key.
+	// have only this signal. A function that does not return stays pending (Overdue), and keeps its key. The goroutine that
+	// calls it may go on to another operation, and must be left as it was found (runtime.UnlockOSThread).
 	Run func(ctx context.Context) error
 	// Complete, if set, is called with the error of Prepare or Run, also after a panic and also when Run was never reached,
 	// while the key is still reserved: it is the place to write down the outcome. What it returns becomes the error of

@@ -158,9 +158,9 @@ func TestForgetDuringATryMakesItsFailureTheFirst(t *testing.T) {
 
 func TestIdleFailuresAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOperations(t, Options{Backoff: Backoff{Jitter: -1, ForgetAfter: time.Minute}})
+		o := newOperations(t, Options{Backoff: Backoff{Jitter: -1, Cap: time.Minute, ForgetAfter: time.Minute}})
 		run(t, o, Operation{Key: keyVA, Name: "attach", Run: fail})
-		pass(500*time.Millisecond + time.Minute - 1)
+		pass(time.Minute - 1)
 		info, ok := o.Failures(keyVA, "attach")
 		require.True(t, ok)
 		require.Equal(t, BackingOff, info.Phase)
@@ -178,7 +178,7 @@ func TestIdleFailuresAreForgotten(t *testing.T) {
 // A try that takes longer than idle time is not idle: its failure is one more, not the first.
 func TestLongTryDoesNotForgetFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOperations(t, Options{Timeout: -1, Backoff: Backoff{Jitter: -1, ForgetAfter: time.Minute}})
+		o := newOperations(t, Options{Timeout: -1, Backoff: Backoff{Jitter: -1, Cap: time.Minute, ForgetAfter: time.Minute}})
 		run(t, o, Operation{Key: keyVA, Name: "attach", Run: fail})
 		pass(time.Second)
 		r := run(t, o, Operation{Key: keyVA, Name: "attach", Run: func(context.Context) error {
@@ -215,7 +215,7 @@ func TestTwoTriesOfOneBackOffAtOnce(t *testing.T) {
 }
 
 // Entries that nobody asks about do not stay for ever: every start and every failure sweeps a few.
-func TestOldFailuresAreSweptByNewOnes(t *testing.T) {
+func TestOldFailuresAreSweptByWhatIsStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOperations(t, noJitter)
 		failOn := func(volume string) {
@@ -225,10 +225,13 @@ func TestOldFailuresAreSweptByNewOnes(t *testing.T) {
 			failOn(fmt.Sprint("old", i))
 		}
 		pass(time.Hour)
-		for i := range 300 {
+		for i := range 100 {
 			failOn(fmt.Sprint("new", i))
 		}
-		require.Len(t, o.failures.entries, 300)
+		for i := range 100 {
+			run(t, o, Operation{Key: Key{Volume: v1.UniqueVolumeName(fmt.Sprint("other", i))}, Run: succeed})
+		}
+		require.Len(t, o.failures.entries, 100)
 	})
 }
 

@@ -101,6 +101,11 @@ func TestPrepareAndRunHaveADeadlineEach(t *testing.T) {
 		}))
 		pass(10 * time.Minute)
 		require.Equal(t, Queued, o.Pendings()[1].Phase)
+		require.Zero(t, o.Pendings()[1].Deadline)
+		// The timer of Prepare may have fired just before Prepare returned: by now that is nobody's deadline.
+		queued := o.all.first.all.next
+		o.expire(queued, queued.turn-1)
+		require.Equal(t, Queued, o.Pendings()[1].Phase)
 		close(release)
 		pass(59 * time.Second)
 		require.NoError(t, result.Err)

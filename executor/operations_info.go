@@ -162,9 +162,7 @@ func (o *Operations) Backoffs() []Info {
 	o.failures.sweep(now, math.MaxInt)
 	infos := make([]Info, 0, o.failures.idle.n)
 	for f := o.failures.idle.first; f != nil; f = f.idleLinks.next {
-		if f.live(now) {
-			infos = append(infos, f.info())
-		}
+		infos = append(infos, f.info())
 	}
 	o.mu.Unlock()
 	slices.SortFunc(infos, func(a, b Info) int {

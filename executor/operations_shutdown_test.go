@@ -100,6 +100,46 @@ func TestQueuedOperationEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// watchedContext counts who waits for its end.
+type watchedContext struct {
+	context.Context
+	watchers atomic.Int32
+}
+
+// Value hides the standard context inside, whose own list of watchers would be used otherwise.
+func (c *watchedContext) Value(any) any { return nil }
+
+func (c *watchedContext) AfterFunc(f func()) (stop func() bool) {
+	c.watchers.Add(1)
+	unwatch := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.watchers.Add(-1)
+		return unwatch()
+	}
+}
+
+func TestOperationThatHasLeftTheQueueWatchesItsContextNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOperations(t, Options{MaxConcurrent: 1})
+		parent, cancel := context.WithCancel(ctx)
+		defer cancel()
+		watched := &watchedContext{Context: parent}
+		release := make(chan struct{})
+		require.NoError(t, o.Start(ctx, Operation{Key: Key{Volume: "w"}, Run: until(release)}))
+		var before, during int32
+		require.NoError(t, o.Start(watched, Operation{Key: keyVA, Run: func(context.Context) error {
+			during = watched.watchers.Load()
+			return nil
+		}}))
+		before = watched.watchers.Load()
+		close(release)
+		require.NoError(t, o.Wait(ctx))
+		require.EqualValues(t, 1, before)
+		require.EqualValues(t, 1, during, "the context of Run")
+		require.Zero(t, watched.watchers.Load())
+	})
+}
+
 func TestQueuedOperationRunsWithItsContextAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOperations(t, Options{MaxConcurrent: 1})
@@ -112,9 +152,12 @@ func TestQueuedOperationRunsWithItsContextAlive(t *testing.T) {
 			ran = true
 			return ctx.Err()
 		}}))
+		queued := o.all.last
 		close(release)
 		require.NoError(t, o.Wait(ctx))
 		require.True(t, ran)
+		o.leaveQueue(queued) // the end of its context came together with its turn: too late
+		requireEmpty(t, o)
 	})
 }
 
@@ -164,11 +207,12 @@ func TestShutdownCancelsRefusesAndWaits(t *testing.T) {
 			op.Done = func(r Result) { done <- r }
 			require.NoError(t, o.Start(ctx, op))
 		}
-		release := make(chan struct{})
-		start("obeys", Operation{Run: untilCancelled})
+		release, prepared := make(chan struct{}), make(chan struct{})
 		start("stuck", Operation{Run: until(release)})
+		start("stuck too", Operation{Run: until(release)})
 		start("prepares", Operation{Prepare: untilCancelled, Run: func(context.Context) error { t.Error("ran"); return nil }})
-		start("prepared", Operation{Prepare: until(release), Run: func(context.Context) error { t.Error("ran"); return nil }})
+		start("prepared", Operation{Prepare: until(prepared), Run: func(context.Context) error { t.Error("ran"); return nil }})
+		start("obeys", Operation{Background: true, Run: untilCancelled})
 		for i := range 3 {
 			start(v1.UniqueVolumeName(fmt.Sprint("queued", i)), Operation{Run: func(context.Context) error { t.Error("ran"); return nil }})
 		}
@@ -177,7 +221,10 @@ func TestShutdownCancelsRefusesAndWaits(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, o.Shutdown(limited), context.DeadlineExceeded)
 		require.ErrorIs(t, o.Start(ctx, Operation{Key: Key{Volume: "new"}, Run: succeed}), ErrShutdown)
-		require.Len(t, o.Pendings(), 2, "stuck, and prepared")
+		require.Len(t, o.Pendings(), 3, "stuck, stuck too, and prepared")
+		close(prepared)
+		synctest.Wait()
+		require.Len(t, o.Pendings(), 2, "no slot is needed to end")
 		close(release)
 		require.NoError(t, o.Shutdown(ctx))
 		require.NoError(t, o.Shutdown(ctx), "again")
@@ -186,13 +233,13 @@ func TestShutdownCancelsRefusesAndWaits(t *testing.T) {
 		for r := range done {
 			results = append(results, r)
 			outcomes[r.Info.Key.Volume] = Classify(r.Err)
-			if r.Info.Key.Volume != "stuck" {
+			if outcomes[r.Info.Key.Volume] != Done {
 				require.ErrorIs(t, r.Err, ErrShutdown)
 			}
 		}
-		require.Len(t, results, 7)
+		require.Len(t, results, 8)
 		require.Equal(t, map[v1.UniqueVolumeName]Outcome{
-			"obeys": Unknown, "stuck": Done, "prepares": Unknown, "prepared": Refused,
+			"obeys": Unknown, "stuck": Done, "stuck too": Done, "prepares": Unknown, "prepared": Refused,
 			"queued0": Refused, "queued1": Refused, "queued2": Refused,
 		}, outcomes)
 	})

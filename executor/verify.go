@@ -44,7 +44,7 @@ func verifyKey(node types.NodeName) Key { return Key{Pod: verifyPod, Node: node}
 // returned, or that are in back-off, are skipped. When nothing could be started at all, the first reason is returned.
 //
 // done, if set, is called once when VerifyVolumes returned nil, as soon as every call has returned: by the goroutine of the last,
-// or by VerifyVolumes itself when there was nothing to ask.
+// or by VerifyVolumes itself when there was nothing to ask. It is not called while a call does not return.
 func (e *OperationExecutor) VerifyVolumes(ctx context.Context, volumes map[types.NodeName][]cache.AttachedVolume, done func(VerifyResult)) error {
 	asked := attachedOnly(volumes)
 	if len(asked) == 0 {
