@@ -246,6 +246,7 @@ func TestDanglingAttachmentMakesTheOtherNodeUncertain(t *testing.T) {
 			require.Equal(t, c.asked, s.state("v", "a"))
 			require.Equal(t, c.result, s.state("v", "b"))
 			require.Equal(t, 1, e.Attempts)
+			require.NotErrorIs(t, e.Err, cache.ErrInvalid)
 			if c.result == cache.Uncertain {
 				require.NotNil(t, s.attached("v", "b").VolumeSpec, "it can be detached with its spec")
 			}

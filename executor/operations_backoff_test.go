@@ -183,6 +183,9 @@ func TestLongTryDoesNotForgetFailures(t *testing.T) {
 		pass(time.Second)
 		r := run(t, o, Operation{Key: keyVA, Name: "attach", Run: func(context.Context) error {
 			<-time.After(time.Hour)
+			info, ok := o.Failures(keyVA, "attach")
+			require.True(t, ok)
+			require.Equal(t, 1, info.Attempts)
 			return errFail
 		}})
 		require.Equal(t, 2, r.Info.Attempts)

@@ -181,6 +181,14 @@ func (o *Operations) Sizes() (pending, backoff int) {
 	return o.all.n, o.failures.idle.n
 }
 
+// Live returns how many operations have not come to their very end: those that are pending, and those whose Done has not
+// returned. It is what Wait waits for.
+func (o *Operations) Live() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.live
+}
+
 // Wait returns when nothing is pending and every Done has returned; it does not matter whether operations failed. Any number
 // may wait at once; Done must not. The error wraps the cause of ctx, if that ends first.
 func (o *Operations) Wait(ctx context.Context) error {
@@ -247,12 +255,4 @@ func (o *Operations) advanceAll(ops []*operation) {
 		ops = ops[1:]
 		o.advance(op)
 	}
-}
-
-// Live returns how many operations have not come to their very end: those that are pending, and those whose Done has not
-// returned. Tests tell by it whether anything still goes on.
-func (o *Operations) Live() int {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.live
 }

@@ -56,7 +56,14 @@ func TestVerifyBelievesOnlyWhatIsKnown(t *testing.T) {
 			}
 			return answer{"still": StillAttached, "lost": NotAttached, "unknown": VerifyUnknown, "uncertain": NotAttached, "never asked": NotAttached}, nil
 		}
-		r := s.verifyNow()
+		results := make(chan VerifyResult, 1)
+		snapshot := map[types.NodeName][]cache.AttachedVolume{}
+		for v := range s.actual.AttachedVolumes() {
+			snapshot[v.NodeName] = append(snapshot[v.NodeName], v)
+		}
+		require.Len(t, snapshot["a"], 5)
+		require.NoError(t, s.VerifyVolumes(ctx, snapshot, func(r VerifyResult) { results <- r }))
+		r := <-results
 		require.Equal(t, 6, r.Asked)
 		require.Equal(t, 1, r.StillAttached)
 		require.Equal(t, []cache.Pair{{Volume: "lost", Node: "a"}}, r.Detached)
@@ -231,7 +238,8 @@ func TestVerifyWithNothingToAskIsDoneAtOnce(t *testing.T) {
 	require.NoError(t, s.VerifyVolumes(ctx, nil, nil))
 	called := 0
 	again := func(VerifyResult) { called++ }
-	require.NoError(t, s.VerifyVolumes(ctx, s.actual.GetAttachedVolumesPerNode(), func(r VerifyResult) {
+	snapshot := map[types.NodeName][]cache.AttachedVolume{"a": {s.attached("v", "a")}, "": {{VolumeName: "v", State: cache.Attached}}}
+	require.NoError(t, s.VerifyVolumes(ctx, snapshot, func(r VerifyResult) {
 		require.Zero(t, r)
 		called++
 		require.NoError(t, s.VerifyVolumes(ctx, nil, again), "it may be called from done")
