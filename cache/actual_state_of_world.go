@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ActualStateOfWorld holds which volume is attached to which node, as far as is known. Each (volume, node) is in one of three states:
+// ActualStateOfWorld holds which volume is attached to which node, as far as is known. Each (volume, node) is
+// in one of three states:
 //
 //	           attach succeeded, or seen attached
 //	Detached ------------------------------------> Attached
@@ -24,13 +25,15 @@ import (
 //	   '---------------------------------------->
 //	           outcome of attach is unknown
 //
-// Detached is the absence of an entry. Everything else is kept per (volume, node): spec, device path, detach request, whether the node
-// says that it uses the volume. What nodes say, and their health, is kept per node.
+// Detached is the absence of an entry. Everything else is kept per (volume, node): spec, device path, detach
+// request, whether the node says that it uses the volume. What nodes say, and their health, is kept per node.
 //
-// It also keeps, for each node, the report: the list of volumes that the node may use, to be published in its status. The report holds only
-// what is Attached (U3, kubernetes/kubernetes#109951), and a volume is taken out of it before it is detached.
+// It also keeps, for each node, the report: the list of volumes that the node may use, to be published in its
+// status. The report holds only what is Attached (U3, kubernetes/kubernetes#109951), and a volume is taken
+// out of it before it is detached.
 //
-// All methods are safe for concurrent use. They hold the lock for what they touch, never while a plugin or a subscriber runs.
+// All methods are safe for concurrent use. They hold the lock for what they touch, never while a plugin or a
+// subscriber runs.
 type ActualStateOfWorld struct {
 	plugins *VolumePluginMgr
 	time    timeline
@@ -38,11 +41,11 @@ type ActualStateOfWorld struct {
 	mu    sync.RWMutex
 	index index[actualVolume, actualNode, attachmentState]
 	epoch uint64 // the latest one given to a pair or a volume
-	// dirty are the nodes whose report changed since it was handed out. A node need not have an entry for that: an empty report has to be
-	// handed out too.
+	// dirty are the nodes whose report changed since it was handed out. A node need not have an entry for
+	// that: an empty report has to be handed out too.
 	dirty map[types.NodeName]struct{}
-	// forgottenVersion is the highest report version of any node whose entry was dropped. New entries go on from it, so that the versions
-	// of one node never go back.
+	// forgottenVersion is the highest report version of any node whose entry was dropped. New entries go on
+	// from it, so that the versions of one node never go back.
 	forgottenVersion uint64
 	remembered       int // names in all actualNode.inUse
 
@@ -56,20 +59,21 @@ type actualVolume struct {
 	epoch uint64
 }
 
-// actualNode is what the actual world keeps of a node. The entry stays while the node has attachments or anything is known of it that only
-// DeleteNode makes obsolete.
+// actualNode is what the actual world keeps of a node. The entry stays while the node has attachments or
+// anything is known of it that only DeleteNode makes obsolete.
 type actualNode struct {
 	health        NodeHealth
 	since         time.Time // of health; zero when it was never set
 	reportVersion uint64
-	// inUse are the names from the node's in-use list that have no attachment here. The others are marked at their attachment. Only kept
-	// while inUseKnown.
+	// inUse are the names from the node's in-use list that have no attachment here. The others are marked at
+	// their attachment. Only kept while inUseKnown.
 	inUse      map[v1.UniqueVolumeName]bool
 	inUseKnown bool
 	mounted    int // how many attachments are Mounted
 }
 
-// attachmentState is what the actual world keeps of a (volume, node). What point reads ask for comes first, to be found next to the names.
+// attachmentState is what the actual world keeps of a (volume, node). What point reads ask for comes first,
+// to be found next to the names.
 type attachmentState struct {
 	state            AttachState
 	inUse            InUse
@@ -88,8 +92,8 @@ type (
 	actualNodeEntry = nodeEntry[actualVolume, actualNode, attachmentState]
 )
 
-// NewActualStateOfWorld returns an empty actual world. The plugins name the volumes of AddVolumeNode; errors of their registration come
-// back from there.
+// NewActualStateOfWorld returns an empty actual world. The plugins name the volumes of AddVolumeNode; errors
+// of their registration come back from there.
 func NewActualStateOfWorld(plugins *VolumePluginMgr, opts ...Option) *ActualStateOfWorld {
 	return &ActualStateOfWorld{
 		plugins: plugins,
@@ -161,8 +165,8 @@ type AttachedVolume struct {
 	Since time.Time
 	// DetachRequestedTime is when a detach was first asked for; zero when none is asked for.
 	DetachRequestedTime time.Time
-	// Epoch changes with every change of state, spec or device path, and never repeats within a world, not even when a volume is attached
-	// again.
+	// Epoch changes with every change of state, spec or device path, and never repeats within a world, not
+	// even when a volume is attached again.
 	Epoch uint64
 	State AttachState
 	InUse InUse
@@ -189,9 +193,10 @@ type NodeFacts struct {
 	InUseKnown bool
 }
 
-// Subscribe has fn called after each change of a pair: state, spec, device path, in-use mark, detach request. (Whether it is reported is told
-// by SubscribeReports.) fn runs in the goroutine that made the change, after the change, once per changed pair, and may use the world. cancel
-// may be called any number of times; a call that has begun by then may still be running.
+// Subscribe has fn called after each change of a pair: state, spec, device path, in-use mark, detach request.
+// (Whether it is reported is told by SubscribeReports.) fn runs in the goroutine that made the change, after
+// the change, once per changed pair, and may use the world. cancel may be called any number of times; a call
+// that has begun by then may still be running.
 func (w *ActualStateOfWorld) Subscribe(fn func(Pair)) (cancel func()) {
 	return w.pairSubscribers.add(fn)
 }
@@ -213,8 +218,8 @@ func (w *ActualStateOfWorld) tell(c *changes) {
 	c.reports.tell(&w.reportSubscribers, cmp.Compare)
 }
 
-// Nodes yields the nodes that have attachments or of which anything is known, in no order. The lock is not held while yielding; a node that is
-// there from beginning to end is yielded exactly once.
+// Nodes yields the nodes that have attachments or of which anything is known, in no order. The lock is not
+// held while yielding; a node that is there from beginning to end is yielded exactly once.
 func (w *ActualStateOfWorld) Nodes() iter.Seq[types.NodeName] {
 	return func(yield func(types.NodeName) bool) {
 		walkNodes(&w.mu, w.index.nodes, func(*actualNodeEntry) bool { return true }, yield)

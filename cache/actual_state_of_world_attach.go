@@ -8,11 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// AddVolumeNode says that the volume of the spec was seen attached to the node, and returns the volume's name. If the pair was not Attached
-// it becomes so: it enters the report, and a detach request is dropped. If it was, spec and device path are refreshed, an empty path being no
-// news, and nothing else: what is being detached stays out of the report.
+// AddVolumeNode says that the volume of the spec was seen attached to the node, and returns the volume's
+// name. If the pair was not Attached it becomes so: it enters the report, and a detach request is dropped. If
+// it was, spec and device path are refreshed, an empty path being no news, and nothing else: what is being
+// detached stays out of the report.
 //
-// Errors, with nothing changed: [*InvalidError] for an empty node name or a bad spec; those of [VolumePluginMgr.UniqueVolumeName].
+// Errors, with nothing changed: [*InvalidError] for an empty node name or a bad spec; those of
+// [VolumePluginMgr.UniqueVolumeName].
 func (w *ActualStateOfWorld) AddVolumeNode(spec *VolumeSpec, node types.NodeName, devicePath string) (v1.UniqueVolumeName, error) {
 	err := requireName("node name", node)
 	var volume v1.UniqueVolumeName
@@ -22,7 +24,7 @@ func (w *ActualStateOfWorld) AddVolumeNode(spec *VolumeSpec, node types.NodeName
 	if err != nil {
 		return "", fmt.Errorf("add volume %q to node %q: %w", spec.Name(), node, err)
 	}
-	w.set(volume, node, func(s attachmentState, now moment) attachmentState {
+	return w.set(volume, node, func(s attachmentState, now moment) attachmentState {
 		path := devicePath
 		if s.state == Attached && path == "" {
 			path = s.devicePath
@@ -30,12 +32,12 @@ func (w *ActualStateOfWorld) AddVolumeNode(spec *VolumeSpec, node types.NodeName
 		s.become(Attached, now)
 		s.refresh(spec, path)
 		return s
-	})
-	return volume, nil
+	}), nil
 }
 
-// MarkVolumeAsAttached says that an attach succeeded. The pair becomes Attached, enters the report, and a detach request is dropped. The device
-// path is the one given, even if empty. The spec may be nil, which leaves a known one as it is.
+// MarkVolumeAsAttached says that an attach succeeded. The pair becomes Attached, enters the report, and a
+// detach request is dropped. The device path is the one given, even if empty. The spec may be nil, which
+// leaves a known one as it is.
 //
 // Errors, with nothing changed: [*InvalidError] for an empty name or a bad spec.
 func (w *ActualStateOfWorld) MarkVolumeAsAttached(volume v1.UniqueVolumeName, spec *VolumeSpec, node types.NodeName, devicePath string) error {
@@ -52,9 +54,9 @@ func (w *ActualStateOfWorld) MarkVolumeAsAttached(volume v1.UniqueVolumeName, sp
 	return nil
 }
 
-// MarkVolumeAsUncertain says that nobody knows whether the volume is attached to the node, as after an attach or a detach with an unknown
-// outcome. The pair leaves the report in the same step. Device path and detach request stay. The spec may be nil, which leaves a known one as it
-// is.
+// MarkVolumeAsUncertain says that nobody knows whether the volume is attached to the node, as after an attach
+// or a detach with an unknown outcome. The pair leaves the report in the same step. Device path and detach
+// request stay. The spec may be nil, which leaves a known one as it is.
 //
 // Errors, with nothing changed: [*InvalidError] for an empty name or a bad spec.
 func (w *ActualStateOfWorld) MarkVolumeAsUncertain(volume v1.UniqueVolumeName, spec *VolumeSpec, node types.NodeName) error {
@@ -87,8 +89,8 @@ func (w *ActualStateOfWorld) MarkVolumeAsDetached(volume v1.UniqueVolumeName, no
 	w.DeleteVolumeNode(volume, node)
 }
 
-// DeleteVolumeNode says that the volume is not attached to the node. The pair's entry goes, and so do those of its volume and its node if
-// nothing else is known of them. It does nothing when there is no entry.
+// DeleteVolumeNode says that the volume is not attached to the node. The pair's entry goes, and so do those
+// of its volume and its node if nothing else is known of them. It does nothing when there is no entry.
 func (w *ActualStateOfWorld) DeleteVolumeNode(volume v1.UniqueVolumeName, node types.NodeName) {
 	var c changes
 	w.mu.Lock()
@@ -99,8 +101,9 @@ func (w *ActualStateOfWorld) DeleteVolumeNode(volume v1.UniqueVolumeName, node t
 	w.tell(&c)
 }
 
-// MarkDetachedIfEpoch is MarkVolumeAsDetached if the epoch of the pair is still the given one, so that an answer about an older state does no
-// harm. False means that the pair has changed and nothing was done. (Epoch 0 is the one of an absent pair: it is detached.)
+// MarkDetachedIfEpoch is MarkVolumeAsDetached if the epoch of the pair is still the given one, so that an
+// answer about an older state does no harm. False means that the pair has changed and nothing was done.
+// (Epoch 0 is the one of an absent pair: it is detached.)
 func (w *ActualStateOfWorld) MarkDetachedIfEpoch(volume v1.UniqueVolumeName, node types.NodeName, epoch uint64) bool {
 	var c changes
 	w.mu.Lock()
@@ -114,8 +117,9 @@ func (w *ActualStateOfWorld) MarkDetachedIfEpoch(volume v1.UniqueVolumeName, nod
 	return same
 }
 
-// MarkUncertainIfEpoch is MarkVolumeAsUncertain if the epoch of the pair is still the given one. False means that the pair has changed, or
-// that a name is empty, and nothing was done. (Epoch 0 is the one of an absent pair: an entry is made if there still is none.)
+// MarkUncertainIfEpoch is MarkVolumeAsUncertain if the epoch of the pair is still the given one. False means
+// that the pair has changed, or that a name is empty, and nothing was done. (Epoch 0 is the one of an absent
+// pair: an entry is made if there still is none.)
 func (w *ActualStateOfWorld) MarkUncertainIfEpoch(volume v1.UniqueVolumeName, node types.NodeName, epoch uint64) bool {
 	if volume == "" || node == "" {
 		return false
@@ -143,36 +147,37 @@ func epochOf(p *attachmentEntry) uint64 {
 	return p.data.epoch
 }
 
-// set changes the entry of the pair, making it when there is none. Much that is told is known already: it is looked up first, without keeping
-// readers out.
-func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change func(attachmentState, moment) attachmentState) {
+// stateChange returns the state after the change. It may be called several times.
+type stateChange func(before attachmentState, now moment) (after attachmentState)
+
+// set changes the entry of the pair, making it when there is none, and returns the volume's name as the world
+// keeps it. Much that is told is known already: it is looked up first, without keeping readers out.
+func (w *ActualStateOfWorld) set(volume v1.UniqueVolumeName, node types.NodeName, change stateChange) v1.UniqueVolumeName {
 	now := w.time.now()
 	w.mu.RLock()
-	p := w.index.pair(volume, node)
-	known := p != nil && change(p.data, now) == p.data
-	w.mu.RUnlock()
-	if known {
-		return
+	if p := w.index.pair(volume, node); p != nil && change(p.data, now) == p.data {
+		volume = p.volume.name
+		w.mu.RUnlock()
+		return volume
 	}
+	w.mu.RUnlock()
 
 	var c changes
 	w.mu.Lock()
-	w.lockedSet(w.index.pair(volume, node), volume, node, change, now, &c)
+	volume = w.lockedSet(w.index.pair(volume, node), volume, node, change, now, &c)
 	w.mu.Unlock()
 	w.tell(&c)
+	return volume
 }
 
-// lockedSet is the one place where attachments come into being and change state, spec or device path. It keeps epochs, report and subscribers
-// in step with them. p is the entry of the pair, or nil.
-func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change func(attachmentState, moment) attachmentState, now moment, c *changes) {
+// lockedSet is the one place where attachments come into being and change state, spec or device path. It
+// keeps epochs, report and subscribers in step with them. p is the entry of the pair, or nil.
+func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolumeName, node types.NodeName, change stateChange, now moment, c *changes) v1.UniqueVolumeName {
 	if p == nil {
 		p = w.lockedAdd(volume, node)
 	}
 	before := p.data
 	p.data = change(before, now)
-	if p.data == before {
-		return
-	}
 	if p.data.state != before.state || p.data.spec != before.spec || p.data.devicePath != before.devicePath {
 		w.epoch++
 		p.data.epoch, p.volume.data.epoch = w.epoch, w.epoch
@@ -183,9 +188,11 @@ func (w *ActualStateOfWorld) lockedSet(p *attachmentEntry, volume v1.UniqueVolum
 	if p.data.reported() != before.reported() || p.data.reported() && p.data.devicePath != before.devicePath {
 		w.lockedReportChanged(p.node, c)
 	}
+	return p.volume.name
 }
 
-// lockedAdd makes an entry for a pair that has none, in no state yet, with what its node said about the volume before.
+// lockedAdd makes an entry for a pair that has none, in no state yet, with what its node said about the
+// volume before.
 func (w *ActualStateOfWorld) lockedAdd(volume v1.UniqueVolumeName, node types.NodeName) *attachmentEntry {
 	n := w.lockedNode(node)
 	p := w.index.add(volume, n)
@@ -224,8 +231,8 @@ func (w *ActualStateOfWorld) lockedChanged(p *attachmentEntry, c *changes) {
 	c.pairs.add(&w.pairSubscribers, Pair{Volume: p.volume.name, Node: p.node.name})
 }
 
-// become changes the state. What was withdrawn from the report was so for a detach that is over by then. A detach request ends when the
-// volume turns out to be attached after all.
+// become changes the state. What was withdrawn from the report was so for a detach that is over by then. A
+// detach request ends when the volume turns out to be attached after all.
 func (s *attachmentState) become(state AttachState, now moment) {
 	if s.state == state {
 		return
@@ -251,8 +258,9 @@ func (s *attachmentState) resetDetachRequest() {
 // reported says whether the volume is in the report of its node.
 func (s *attachmentState) reported() bool { return s.state == Attached && !s.withdrawn }
 
-// SetDetachRequestTime says that a detach is wanted, and returns for how long it has been: zero the first time. It keeps the first time until
-// ResetDetachRequestTime, or until the volume is attached again. Error: [ErrNotAttached].
+// SetDetachRequestTime says that a detach is wanted, and returns for how long it has been: zero the first
+// time. It keeps the first time until ResetDetachRequestTime, or until the volume is attached again. Error:
+// [ErrNotAttached].
 func (w *ActualStateOfWorld) SetDetachRequestTime(volume v1.UniqueVolumeName, node types.NodeName) (time.Duration, error) {
 	now := w.time.now()
 	w.mu.RLock()
@@ -281,8 +289,8 @@ func (w *ActualStateOfWorld) SetDetachRequestTime(volume v1.UniqueVolumeName, no
 	return time.Duration(elapsed), nil
 }
 
-// ResetDetachRequestTime says that no detach is wanted any more, whatever the state of the pair (F2, kubernetes/kubernetes#65392). It does
-// nothing when there is no entry.
+// ResetDetachRequestTime says that no detach is wanted any more, whatever the state of the pair (F2,
+// kubernetes/kubernetes#65392). It does nothing when there is no entry.
 func (w *ActualStateOfWorld) ResetDetachRequestTime(volume v1.UniqueVolumeName, node types.NodeName) {
 	w.mu.RLock()
 	p := w.index.pair(volume, node)

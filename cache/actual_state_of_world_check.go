@@ -2,7 +2,8 @@ package cache
 
 import "fmt"
 
-// ActualSizes is how much an actual world holds. Everything is zero after every volume was detached and every node deleted.
+// ActualSizes is how much an actual world holds. Everything is zero after every volume was detached and every
+// node deleted.
 type ActualSizes struct {
 	// Volumes counts volumes that are Attached or Uncertain anywhere.
 	Volumes int
@@ -29,8 +30,8 @@ func (w *ActualStateOfWorld) Sizes() ActualSizes {
 	}
 }
 
-// CheckInvariants walks everything and returns an error when two places contradict each other, which would be a fault of this package. It is
-// for tests: the world is locked meanwhile.
+// CheckInvariants walks everything and returns an error when two places contradict each other, which would be
+// a fault of this package. It is for tests: the world is locked meanwhile.
 func (w *ActualStateOfWorld) CheckInvariants() error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SetVolumeMountedByNode says whether the node uses the volume, without the node's whole list at hand. Error: [ErrNotAttached].
+// SetVolumeMountedByNode says whether the node uses the volume, without the node's whole list at hand. Error:
+// [ErrNotAttached].
 func (w *ActualStateOfWorld) SetVolumeMountedByNode(volume v1.UniqueVolumeName, node types.NodeName, mounted bool) error {
 	inUse := NotInUse
 	if mounted {
@@ -26,9 +27,10 @@ func (w *ActualStateOfWorld) SetVolumeMountedByNode(volume v1.UniqueVolumeName, 
 	return nil
 }
 
-// SetVolumesMountedByNode sets the node's whole in-use list. Volumes that have no attachment yet are remembered: their attachment begins as
-// Mounted, any other one on this node as NotInUse (U5, kubernetes/kubernetes#117042). An empty list is knowledge too. A node that was
-// deleted is there again, with unknown health. Empty names are ignored.
+// SetVolumesMountedByNode sets the node's whole in-use list. Volumes that have no attachment yet are
+// remembered: their attachment begins as Mounted, any other one on this node as NotInUse (U5,
+// kubernetes/kubernetes#117042). An empty list is knowledge too. A node that was deleted is there again, with
+// unknown health. Empty names are ignored.
 func (w *ActualStateOfWorld) SetVolumesMountedByNode(volumes []v1.UniqueVolumeName, node types.NodeName) {
 	if node == "" {
 		return
@@ -74,8 +76,9 @@ func (w *ActualStateOfWorld) SetVolumesMountedByNode(volumes []v1.UniqueVolumeNa
 	w.tell(&c)
 }
 
-// lockedInUseIs says whether the node's in-use list is the given one already, which is the usual case: a node sends its whole list with every
-// sign of life. It relies on the list being sorted, as the kubelet's is, and says no to any other.
+// lockedInUseIs says whether the node's in-use list is the given one already, which is the usual case: a node
+// sends its whole list with every sign of life. It relies on the list being sorted, as the kubelet's is, and
+// says no to any other.
 func (w *ActualStateOfWorld) lockedInUseIs(node types.NodeName, volumes []v1.UniqueVolumeName) bool {
 	n := w.index.nodes[node]
 	if n == nil || !n.data.inUseKnown || len(volumes) != n.data.mounted+len(n.data.inUse) {
@@ -85,7 +88,8 @@ func (w *ActualStateOfWorld) lockedInUseIs(node types.NodeName, volumes []v1.Uni
 	if !ok {
 		return false
 	}
-	// There are as many names as are known to be in use. If each of them is, and none comes twice, they are the same.
+	// There are as many names as are known to be in use. If each of them is, and none comes twice, they are
+	// the same.
 	var lastWithoutPair v1.UniqueVolumeName
 	for _, volume := range volumes {
 		for len(pairs) > 0 && pairs[0].volume.name != volume && pairs[0].volume.name < volume {
@@ -139,8 +143,8 @@ func (w *ActualStateOfWorld) lockedForgetInUse(n *actualNodeEntry, volume v1.Uni
 	}
 }
 
-// SetNodeHealth sets what is known of the node as a machine. Since is kept when nothing changes. Deleted is the same as DeleteNode; without
-// it, a node that was deleted is there again. An empty name is ignored.
+// SetNodeHealth sets what is known of the node as a machine. Since is kept when nothing changes. Deleted is
+// the same as DeleteNode; without it, a node that was deleted is there again. An empty name is ignored.
 func (w *ActualStateOfWorld) SetNodeHealth(node types.NodeName, health NodeHealth) {
 	if health.Deleted {
 		w.DeleteNode(node)
@@ -161,9 +165,10 @@ func (w *ActualStateOfWorld) SetNodeHealth(node types.NodeName, health NodeHealt
 	w.tell(&c)
 }
 
-// DeleteNode says that the node object is gone. What the node said about its volumes is forgotten, and no change of its report is handed out:
-// nobody could read it. Its attachments stay; the entry of the node, with NodeHealth{Deleted: true}, goes with the last of them.
-// SetNodeHealth and SetVolumesMountedByNode bring the node back.
+// DeleteNode says that the node object is gone. What the node said about its volumes is forgotten, and no
+// change of its report is handed out: nobody could read it. Its attachments stay; the entry of the node, with
+// NodeHealth{Deleted: true}, goes with the last of them. SetNodeHealth and SetVolumesMountedByNode bring the
+// node back.
 func (w *ActualStateOfWorld) DeleteNode(node types.NodeName) {
 	now := w.time.now()
 	var c changes
@@ -182,8 +187,8 @@ func (w *ActualStateOfWorld) DeleteNode(node types.NodeName) {
 	w.tell(&c)
 }
 
-// lockedSetHealth sets the node's health. A node that comes back gets its report published anew: the new object knows nothing of it (N1,
-// kubernetes/kubernetes#50721).
+// lockedSetHealth sets the node's health. A node that comes back gets its report published anew: the new
+// object knows nothing of it (N1, kubernetes/kubernetes#50721).
 func (w *ActualStateOfWorld) lockedSetHealth(n *actualNodeEntry, health NodeHealth, now moment, c *changes) {
 	if n.data.health == health {
 		return
@@ -217,7 +222,8 @@ func (w *ActualStateOfWorld) lockedNode(node types.NodeName) *actualNodeEntry {
 	return n
 }
 
-// lockedDropNode forgets the node when there is nothing left to know of it. That it is deleted is not worth an entry.
+// lockedDropNode forgets the node when there is nothing left to know of it. That it is deleted is not worth
+// an entry.
 func (w *ActualStateOfWorld) lockedDropNode(n *actualNodeEntry) {
 	health := n.data.health
 	health.Deleted = false

@@ -31,8 +31,8 @@ func (w *ActualStateOfWorld) Epoch(volume v1.UniqueVolumeName, node types.NodeNa
 	return epochOf(w.index.pair(volume, node))
 }
 
-// VolumeEpoch returns a number that changes whenever the epoch of any pair of the volume does, and when one of them goes; 0 when the volume has no
-// entry. It never repeats within a world.
+// VolumeEpoch returns a number that changes whenever the epoch of any pair of the volume does, and when one
+// of them goes; 0 when the volume has no entry. It never repeats within a world.
 func (w *ActualStateOfWorld) VolumeEpoch(volume v1.UniqueVolumeName) uint64 {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -86,8 +86,9 @@ func (w *ActualStateOfWorld) GetAttachedVolumes() []AttachedVolume {
 	return all
 }
 
-// AttachedVolumes yields all pairs that are Attached or Uncertain, in no order, without copying them all at once. The lock is not held while
-// yielding; a pair that is there from beginning to end is yielded exactly once.
+// AttachedVolumes yields all pairs that are Attached or Uncertain, in no order, without copying them all at
+// once. The lock is not held while yielding; a pair that is there from beginning to end is yielded exactly
+// once.
 func (w *ActualStateOfWorld) AttachedVolumes() iter.Seq[AttachedVolume] {
 	return func(yield func(AttachedVolume) bool) {
 		chunk := make([]AttachedVolume, 0, chunkSize)
@@ -125,7 +126,8 @@ func flush[T any](chunk *[]T, yield func(T) bool) bool {
 	return true
 }
 
-// GetAttachedVolumesForNode returns the pairs of the node that are Attached or Uncertain, by volume. It costs as much as the node has.
+// GetAttachedVolumesForNode returns the pairs of the node that are Attached or Uncertain, by volume. It costs
+// as much as the node has.
 func (w *ActualStateOfWorld) GetAttachedVolumesForNode(node types.NodeName) []AttachedVolume {
 	w.mu.RLock()
 	n := w.index.nodes[node]
@@ -148,7 +150,8 @@ func (w *ActualStateOfWorld) GetAttachedVolumesForNode(node types.NodeName) []At
 	return slices.SortedFunc(w.AttachedVolumesForNode(node), compareAttachedVolume)
 }
 
-// GetAttachedVolumesPerNode returns what is Attached (not what is Uncertain), for each node that has any, by volume.
+// GetAttachedVolumesPerNode returns what is Attached (not what is Uncertain), for each node that has any, by
+// volume.
 func (w *ActualStateOfWorld) GetAttachedVolumesPerNode() map[types.NodeName][]AttachedVolume {
 	perNode := make(map[types.NodeName][]AttachedVolume)
 	for a := range w.AttachedVolumes() {
@@ -175,7 +178,8 @@ func (w *ActualStateOfWorld) GetNodesForAttachedVolume(volume v1.UniqueVolumeNam
 	return nodes
 }
 
-// AppendAttachments appends the pairs of the volume that are Attached or Uncertain to dst, by node. All are of one moment.
+// AppendAttachments appends the pairs of the volume that are Attached or Uncertain to dst, by node. All are
+// of one moment.
 func (w *ActualStateOfWorld) AppendAttachments(dst []AttachedVolume, volume v1.UniqueVolumeName) []AttachedVolume {
 	begin := len(dst)
 	w.mu.RLock()

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -77,7 +78,8 @@ func TestAllocationBudget(t *testing.T) {
 	}
 }
 
-// TestMemoryBudget holds what both worlds keep for one attachment, with the name that they make of it; Kubernetes keeps about 1,500 bytes.
+// TestMemoryBudget holds what both worlds keep for one attachment, with the name that they make of it;
+// Kubernetes keeps about 1,500 bytes.
 func TestMemoryBudget(t *testing.T) {
 	const n, budget = 20_000, 560
 	items := benchItems(n)
@@ -101,4 +103,20 @@ func heapBytes() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
+}
+
+// TestNamesAreShared shows that a caller who remembers the names that it is given keeps no strings of its own.
+func TestNamesAreShared(t *testing.T) {
+	data := func(name v1.UniqueVolumeName) *byte { return unsafe.StringData(string(name)) }
+	desired, _ := newDesired(t)
+	actual, _ := newActual(t)
+	first := mustAddPod(t, desired, "p1", pvSpec("v1"), "a")
+	again, err := desired.UpdatePod(PodUpdate{Name: "p1", Pod: testPod("p1"), Node: "b", Specs: []*VolumeSpec{pvSpec("v1")}})
+	require.NoError(t, err)
+	require.Same(t, data(first), data(again[0]))
+	require.Same(t, data(first), data(mustAddPod(t, desired, "p2", pvSpec("v1"), "a")))
+
+	require.NoError(t, actual.MarkVolumeAsAttached(first, pvSpec("v1"), "a", "/dev/v1"))
+	require.Same(t, data(first), data(mustAttach(t, actual, "v1", "a")))
+	require.Same(t, data(first), data(mustAttach(t, actual, "v1", "b")))
 }

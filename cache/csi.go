@@ -11,11 +11,12 @@ const csiPluginName = "kubernetes.io/csi"
 const csiSeparator = "^"
 
 // CSIPlugin is the plugin of every CSI driver. It names volumes as Kubernetes does, so that the names in
-// node.status.volumesInUse and volumesAttached are the ones of the worlds: "kubernetes.io/csi/<driver>^<handle>".
-// Inline CSI volumes of a pod (ephemeral ones) are supported, but not attachable: they live and die with the pod.
+// node.status.volumesInUse and volumesAttached are the ones of the worlds:
+// "kubernetes.io/csi/<driver>^<handle>". Inline CSI volumes of a pod (ephemeral ones) are supported, but not
+// attachable: they live and die with the pod.
 type CSIPlugin struct {
-	// AttachRequired says whether volumes of the driver are attached at all, as spec.attachRequired of the CSIDriver
-	// object does. It must be fast and safe for concurrent use. Nil means every driver.
+	// AttachRequired says whether volumes of the driver are attached at all, as spec.attachRequired of the
+	// CSIDriver object does. It must be fast and safe for concurrent use. Nil means every driver.
 	AttachRequired func(driver string) bool
 }
 
@@ -29,8 +30,8 @@ func (CSIPlugin) CanSupport(spec *VolumeSpec) bool {
 	return spec != nil && (spec.Volume != nil && spec.Volume.CSI != nil || csiSource(spec) != nil)
 }
 
-// GetVolumeName returns "<driver>^<handle>". It fails with [*InvalidError] for anything but a persistent CSI volume with
-// both names.
+// GetVolumeName returns "<driver>^<handle>". It fails with [*InvalidError] for anything but a persistent CSI
+// volume with both names.
 func (CSIPlugin) GetVolumeName(spec *VolumeSpec) (string, error) {
 	source := csiSource(spec)
 	if source == nil {
@@ -70,8 +71,9 @@ func csiSource(spec *VolumeSpec) *v1.CSIPersistentVolumeSource {
 	return spec.PersistentVolume.Spec.CSI
 }
 
-// AccessModesAllowMultiAttach is Kubernetes' rule for persistent volumes: ReadWriteMany or ReadOnlyMany among the modes
-// allows several nodes, and so does having no mode at all, since then nobody knows and the driver has to refuse.
+// AccessModesAllowMultiAttach is Kubernetes' rule for persistent volumes: ReadWriteMany or ReadOnlyMany among
+// the modes allows several nodes, and so does having no mode at all, since then nobody knows and the driver
+// has to refuse.
 func AccessModesAllowMultiAttach(modes []v1.PersistentVolumeAccessMode) bool {
 	for _, mode := range modes {
 		if mode == v1.ReadWriteMany || mode == v1.ReadOnlyMany {

@@ -16,10 +16,11 @@ import (
 //	nodes -> volumes -> pods        each (volume, node) with a pod is a wish
 //	pods  -> their (volume, node)s
 //
-// A node is known from AddNode to DeleteNode, and pods are only taken for known nodes. A wish begins with its first pod and
-// ends with its last, on whatever way that goes; nothing is left behind.
+// A node is known from AddNode to DeleteNode, and pods are only taken for known nodes. A wish begins with its
+// first pod and ends with its last, on whatever way that goes; nothing is left behind.
 //
-// All methods are safe for concurrent use. They hold the lock for what they touch, never while a plugin or a subscriber runs.
+// All methods are safe for concurrent use. They hold the lock for what they touch, never while a plugin or a
+// subscriber runs.
 type DesiredStateOfWorld struct {
 	plugins *VolumePluginMgr
 	time    timeline
@@ -40,8 +41,8 @@ type desiredVolume struct {
 	exclusive int // how many of its uses, on any node, are exclusive
 }
 
-// desiredNode is what the desired world keeps of a node. The entry stays while the node is known, has wishes, or has
-// unresolved pods.
+// desiredNode is what the desired world keeps of a node. The entry stays while the node is known, has wishes,
+// or has unresolved pods.
 type desiredNode struct {
 	known      bool
 	unresolved map[UniquePodName]struct{}
@@ -76,8 +77,8 @@ type (
 	desiredNodeEntry = nodeEntry[desiredVolume, desiredNode, wishState]
 )
 
-// NewDesiredStateOfWorld returns an empty desired world. The plugins name the volumes of the specs; errors of their
-// registration come back from AddPod and UpdatePod.
+// NewDesiredStateOfWorld returns an empty desired world. The plugins name the volumes of the specs; errors of
+// their registration come back from AddPod and UpdatePod.
 func NewDesiredStateOfWorld(plugins *VolumePluginMgr, opts ...Option) *DesiredStateOfWorld {
 	return &DesiredStateOfWorld{
 		plugins:    plugins,
@@ -113,8 +114,8 @@ type VolumeToAttach struct {
 	VolumeName v1.UniqueVolumeName
 	NodeName   types.NodeName
 	VolumeSpec *VolumeSpec
-	// ScheduledPods are the pods that use the volume on the node, by namespace and name. The slice is the caller's, the
-	// objects are shared.
+	// ScheduledPods are the pods that use the volume on the node, by namespace and name. The slice is the
+	// caller's, the objects are shared.
 	ScheduledPods []*v1.Pod
 	// MultiAttachErrorReported is what SetMultiAttachError set.
 	MultiAttachErrorReported bool
@@ -132,8 +133,8 @@ func comparePodToAdd(a, b PodToAdd) int {
 	return cmp.Or(cmp.Compare(a.PodName, b.PodName), cmp.Compare(a.VolumeName, b.VolumeName), cmp.Compare(a.NodeName, b.NodeName))
 }
 
-// AddNode makes the node known: pods on it are taken from now on. It does nothing when the node is known, and revives one that
-// was deleted while pods still used volumes on it. An empty name is ignored.
+// AddNode makes the node known: pods on it are taken from now on. It does nothing when the node is known, and
+// revives one that was deleted while pods still used volumes on it. An empty name is ignored.
 func (w *DesiredStateOfWorld) AddNode(node types.NodeName) {
 	if node == "" {
 		return
@@ -147,9 +148,9 @@ func (w *DesiredStateOfWorld) AddNode(node types.NodeName) {
 	w.tell(&c)
 }
 
-// DeleteNode makes the node unknown, for good or until AddNode: NodeExists is false and no pod is taken, whatever is
-// returned. While pods on it use volumes the error is [ErrNodeHasVolumes]; their wishes stay, with NodeDeleted, until the pods
-// go. An absent or already deleted node without wishes is no error.
+// DeleteNode makes the node unknown, for good or until AddNode: NodeExists is false and no pod is taken,
+// whatever is returned. While pods on it use volumes the error is [ErrNodeHasVolumes]; their wishes stay,
+// with NodeDeleted, until the pods go. An absent or already deleted node without wishes is no error.
 func (w *DesiredStateOfWorld) DeleteNode(node types.NodeName) error {
 	var c changes
 	volumes := 0
@@ -193,24 +194,24 @@ func (w *DesiredStateOfWorld) NodeExists(node types.NodeName) bool {
 	return n != nil && n.data.known
 }
 
-// Nodes yields the known nodes, in no order. The lock is not held while yielding; a node that is known from beginning to end is
-// yielded exactly once.
+// Nodes yields the known nodes, in no order. The lock is not held while yielding; a node that is known from
+// beginning to end is yielded exactly once.
 func (w *DesiredStateOfWorld) Nodes() iter.Seq[types.NodeName] {
 	return func(yield func(types.NodeName) bool) {
 		walkNodes(&w.mu, w.index.nodes, func(n *desiredNodeEntry) bool { return n.data.known }, yield)
 	}
 }
 
-// Subscribe has fn called after each change of a wish: its beginning and end, its number of pods, spec, exclusiveness, and
-// whether its node is deleted. (A new pod object alone is no change of the wish.) fn runs in the goroutine that made the change,
-// after the change, once per changed pair, and may use the world. cancel may be called any number of times; a call that has begun
-// by then may still be running.
+// Subscribe has fn called after each change of a wish: its beginning and end, its number of pods, spec,
+// exclusiveness, and whether its node is deleted. (A new pod object alone is no change of the wish.) fn runs
+// in the goroutine that made the change, after the change, once per changed pair, and may use the world.
+// cancel may be called any number of times; a call that has begun by then may still be running.
 func (w *DesiredStateOfWorld) Subscribe(fn func(Pair)) (cancel func()) {
 	return w.pairSubscribers.add(fn)
 }
 
-// SubscribeNodes has fn called, as Subscribe does, when a node was added, revived or deleted, and when the number of its
-// unresolved pods became zero or not zero.
+// SubscribeNodes has fn called, as Subscribe does, when a node was added, revived or deleted, and when the
+// number of its unresolved pods became zero or not zero.
 func (w *DesiredStateOfWorld) SubscribeNodes(fn func(types.NodeName)) (cancel func()) {
 	return w.nodeSubscribers.add(fn)
 }

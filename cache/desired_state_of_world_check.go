@@ -32,8 +32,8 @@ func (w *DesiredStateOfWorld) Sizes() DesiredSizes {
 	}
 }
 
-// CheckInvariants walks everything and returns an error when two places contradict each other, which would be a fault of this package. It
-// is for tests: the world is locked meanwhile.
+// CheckInvariants walks everything and returns an error when two places contradict each other, which would be
+// a fault of this package. It is for tests: the world is locked meanwhile.
 func (w *DesiredStateOfWorld) CheckInvariants() error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

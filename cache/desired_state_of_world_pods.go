@@ -23,8 +23,9 @@ func (w *DesiredStateOfWorld) resolve(spec *VolumeSpec) (resolvedSpec, error) {
 	return resolvedSpec{spec: spec, volume: name, exclusive: !plugin.CanMultiAttach(spec)}, nil
 }
 
-// AddPod says that the pod uses the volume on the node, and returns the volume's name. Adding it again refreshes the pod object,
-// the spec, and whether this use is exclusive; the wish keeps its place and its age. The volume must be attachable.
+// AddPod says that the pod uses the volume on the node, and returns the volume's name. Adding it again
+// refreshes the pod object, the spec, and whether this use is exclusive; the wish keeps its place and its
+// age. The volume must be attachable.
 //
 // Errors, with nothing changed: [*InvalidError] for an empty name, a nil pod or a bad spec; those of
 // [VolumePluginMgr.UniqueVolumeName]; [ErrNodeUnknown] when the node is not known.
@@ -48,10 +49,10 @@ func (w *DesiredStateOfWorld) AddPod(name UniquePodName, pod *v1.Pod, spec *Volu
 		w.mu.Unlock()
 		return fail(ErrNodeUnknown)
 	}
-	w.lockedAddUse(name, pod, r, n, now, &c)
+	volume := w.lockedAddUse(name, pod, r, n, now, &c)
 	w.mu.Unlock()
 	w.tell(&c)
-	return r.volume, nil
+	return volume, nil
 }
 
 func validatePod(name UniquePodName, pod *v1.Pod, node types.NodeName) error {
@@ -67,8 +68,8 @@ func validatePod(name UniquePodName, pod *v1.Pod, node types.NodeName) error {
 	return nil
 }
 
-// DeletePod says that the pod no longer uses the volume on the node. It does nothing when it did not. The wish ends with its last
-// pod.
+// DeletePod says that the pod no longer uses the volume on the node. It does nothing when it did not. The
+// wish ends with its last pod.
 func (w *DesiredStateOfWorld) DeletePod(name UniquePodName, volume v1.UniqueVolumeName, node types.NodeName) {
 	var c changes
 	w.mu.Lock()
@@ -81,7 +82,8 @@ func (w *DesiredStateOfWorld) DeletePod(name UniquePodName, volume v1.UniqueVolu
 	w.tell(&c)
 }
 
-// DeletePodFromAll says that the pod is gone: it uses no volume on any node, and none of its volumes is unresolved.
+// DeletePodFromAll says that the pod is gone: it uses no volume on any node, and none of its volumes is
+// unresolved.
 func (w *DesiredStateOfWorld) DeletePodFromAll(name UniquePodName) {
 	var c changes
 	w.mu.Lock()
@@ -102,18 +104,19 @@ type PodUpdate struct {
 	Node types.NodeName
 	// Specs are all of its attachable volumes that could be resolved.
 	Specs []*VolumeSpec
-	// Unresolved says that there are others that could not: what the pod used until now is kept, and the node is marked as by
-	// SetPodUnresolved.
+	// Unresolved says that there are others that could not: what the pod used until now is kept, and the node
+	// is marked as by SetPodUnresolved.
 	Unresolved bool
 }
 
-// UpdatePod makes the whole wish of a pod true in one step; no reader sees a moment between. Old, if set and not Name, is removed
-// everywhere. Name uses exactly the volumes of Specs on Node; whatever else it used, on any node, goes, unless Unresolved: then it is
-// kept, since "could not be resolved" does not mean "no longer wanted". Name is unresolved on Node if Unresolved, and nowhere else.
-// A wish that has a user before and after keeps its place and its age.
+// UpdatePod makes the whole wish of a pod true in one step; no reader sees a moment between. Old, if set and
+// not Name, is removed everywhere. Name uses exactly the volumes of Specs on Node; whatever else it used, on
+// any node, goes, unless Unresolved: then it is kept, since "could not be resolved" does not mean "no longer
+// wanted". Name is unresolved on Node if Unresolved, and nowhere else. A wish that has a user before and
+// after keeps its place and its age.
 //
-// It returns the names of the volumes in the order of Specs. Errors are those of AddPod, and [ErrNodeUnknown] only when there are Specs.
-// On an error nothing is changed.
+// It returns the names of the volumes in the order of Specs. Errors are those of AddPod, and [ErrNodeUnknown]
+// only when there are Specs. On an error nothing is changed.
 func (w *DesiredStateOfWorld) UpdatePod(u PodUpdate) ([]v1.UniqueVolumeName, error) {
 	resolved, err := w.resolveUpdate(u)
 	if err != nil {
@@ -129,8 +132,9 @@ func (w *DesiredStateOfWorld) UpdatePod(u PodUpdate) ([]v1.UniqueVolumeName, err
 		return nil, fmt.Errorf("update pod %q on node %q: %w", u.Name, u.Node, ErrNodeUnknown)
 	}
 	// What is new comes first, so that a wish that only changes its user does not end in between.
-	for _, r := range resolved {
-		w.lockedAddUse(u.Name, u.Pod, r, n, now, &c)
+	names := make([]v1.UniqueVolumeName, len(resolved))
+	for i, r := range resolved {
+		names[i] = w.lockedAddUse(u.Name, u.Pod, r, n, now, &c)
 	}
 	if u.Unresolved {
 		w.lockedMark(u.Name, u.Node, &c)
@@ -146,11 +150,6 @@ func (w *DesiredStateOfWorld) UpdatePod(u PodUpdate) ([]v1.UniqueVolumeName, err
 	}
 	w.mu.Unlock()
 	w.tell(&c)
-
-	names := make([]v1.UniqueVolumeName, len(resolved))
-	for i, r := range resolved {
-		names[i] = r.volume
-	}
 	return names, nil
 }
 
@@ -187,8 +186,9 @@ func (w *DesiredStateOfWorld) resolveUpdate(u PodUpdate) ([]resolvedSpec, error)
 	return resolved, nil
 }
 
-// lockedAddUse makes the pod a user of the volume on the node, or refreshes that use.
-func (w *DesiredStateOfWorld) lockedAddUse(name UniquePodName, object *v1.Pod, r resolvedSpec, n *desiredNodeEntry, now moment, c *changes) {
+// lockedAddUse makes the pod a user of the volume on the node, or refreshes that use. It returns the volume's
+// name as the world keeps it, so that callers that remember names share the string.
+func (w *DesiredStateOfWorld) lockedAddUse(name UniquePodName, object *v1.Pod, r resolvedSpec, n *desiredNodeEntry, now moment, c *changes) v1.UniqueVolumeName {
 	wish := w.index.pair(r.volume, n.name)
 	changed := wish == nil
 	if wish == nil {
@@ -223,6 +223,7 @@ func (w *DesiredStateOfWorld) lockedAddUse(name UniquePodName, object *v1.Pod, r
 	if changed {
 		w.lockedChanged(wish, c)
 	}
+	return wish.volume.name
 }
 
 // user returns the pod's use of the wish, which it must have.
@@ -264,8 +265,8 @@ func (w *DesiredStateOfWorld) lockedEndUse(pod *podEntry, wish *wishEntry, c *ch
 	}
 }
 
-// lockedCountExclusive counts one exclusive use of the volume more or less. With the first and the last one the volume itself
-// changes, and that is a change of all of its wishes.
+// lockedCountExclusive counts one exclusive use of the volume more or less. With the first and the last one
+// the volume itself changes, and that is a change of all of its wishes.
 func (w *DesiredStateOfWorld) lockedCountExclusive(wish *wishEntry, more bool, c *changes) {
 	v := wish.volume
 	was := v.data.exclusive > 0
@@ -291,9 +292,10 @@ func (w *DesiredStateOfWorld) lockedDeletePod(name UniquePodName, c *changes) {
 	w.lockedUnmark(name, func(types.NodeName) bool { return true }, c)
 }
 
-// SetPodUnresolved says whether the pod, which runs on the node, has volumes that could not be resolved. Such a pod may use any volume
-// that is attached to its node, so it counts for the node (see Wish.NodeUnresolved) until this is taken back, by this
-// method, DeletePodFromAll, or UpdatePod. The node need not be known. Empty names are ignored.
+// SetPodUnresolved says whether the pod, which runs on the node, has volumes that could not be resolved. Such
+// a pod may use any volume that is attached to its node, so it counts for the node (see Wish.NodeUnresolved)
+// until this is taken back, by this method, DeletePodFromAll, or UpdatePod. The node need not be known. Empty
+// names are ignored.
 func (w *DesiredStateOfWorld) SetPodUnresolved(name UniquePodName, node types.NodeName, unresolved bool) {
 	if name == "" || node == "" {
 		return
@@ -351,13 +353,14 @@ func (w *DesiredStateOfWorld) lockedUnmark(name UniquePodName, match func(types.
 	w.unresolved[name] = left
 }
 
-// SetMultiAttachError remembers that it was reported that the wish has to wait for another node. It does nothing when there is no such
-// wish, and is forgotten with the wish.
+// SetMultiAttachError remembers that it was reported that the wish has to wait for another node. It does
+// nothing when there is no such wish, and is forgotten with the wish.
 func (w *DesiredStateOfWorld) SetMultiAttachError(volume v1.UniqueVolumeName, node types.NodeName) {
 	w.setMultiAttachError(volume, node, true)
 }
 
-// ResetMultiAttachError forgets what SetMultiAttachError remembers, so that the next conflict is reported again.
+// ResetMultiAttachError forgets what SetMultiAttachError remembers, so that the next conflict is reported
+// again.
 func (w *DesiredStateOfWorld) ResetMultiAttachError(volume v1.UniqueVolumeName, node types.NodeName) {
 	w.setMultiAttachError(volume, node, false)
 }

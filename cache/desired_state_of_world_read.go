@@ -27,7 +27,8 @@ func (w *DesiredStateOfWorld) GetWish(volume v1.UniqueVolumeName, node types.Nod
 	return w.lockedWish(p), true
 }
 
-// AppendWishes appends the wishes for the volume, on whatever node, to dst, the oldest first. All are of one moment.
+// AppendWishes appends the wishes for the volume, on whatever node, to dst, the oldest first. All are of one
+// moment.
 func (w *DesiredStateOfWorld) AppendWishes(dst []Wish, volume v1.UniqueVolumeName) []Wish {
 	begin := len(dst)
 	w.mu.RLock()
@@ -62,8 +63,9 @@ func (w *DesiredStateOfWorld) GetVolumesToAttach() []VolumeToAttach {
 	return slices.AppendSeq(all, w.VolumesToAttach())
 }
 
-// VolumesToAttach yields all wishes but those of deleted nodes, in no order, without copying them all at once. The lock is not held
-// while yielding; a wish that is there from beginning to end is yielded exactly once.
+// VolumesToAttach yields all wishes but those of deleted nodes, in no order, without copying them all at
+// once. The lock is not held while yielding; a wish that is there from beginning to end is yielded exactly
+// once.
 func (w *DesiredStateOfWorld) VolumesToAttach() iter.Seq[VolumeToAttach] {
 	return func(yield func(VolumeToAttach) bool) {
 		chunk := make([]VolumeToAttach, 0, chunkSize)
@@ -143,8 +145,8 @@ func (w *DesiredStateOfWorld) PodsOf(volume v1.UniqueVolumeName, node types.Node
 	return pods
 }
 
-// GetVolumePodsOnNodes returns the pods that use the volume on any of the nodes, by namespace and name. A node
-// that is named twice counts twice.
+// GetVolumePodsOnNodes returns the pods that use the volume on any of the nodes, by namespace and name. A
+// node that is named twice counts twice.
 func (w *DesiredStateOfWorld) GetVolumePodsOnNodes(nodes []types.NodeName, volume v1.UniqueVolumeName) []*v1.Pod {
 	var pods []*v1.Pod
 	w.mu.RLock()

@@ -5,19 +5,21 @@ import (
 	"fmt"
 )
 
-// The errors of this package, to be found with [errors.Is]. What is returned wraps them with the objects it is about.
+// The errors of this package, to be found with [errors.Is]. What is returned wraps them with the objects it
+// is about.
 var (
 	// ErrNoPlugin is returned when no plugin supports a spec.
 	ErrNoPlugin = errors.New("no volume plugin supports it: register one with NewVolumePluginMgr")
 	// ErrAmbiguousPlugin is returned when more than one plugin supports a spec.
 	ErrAmbiguousPlugin = errors.New("more than one volume plugin supports it: make CanSupport narrower")
-	// ErrNotAttachable is returned when the plugin of a spec says that such volumes are not attached to nodes.
+	// ErrNotAttachable is returned when the plugin of a spec says that such volumes are not attached to
+	// nodes.
 	ErrNotAttachable = errors.New("the volume is not of the attachable kind")
-	// ErrNodeUnknown is returned for a pod on a node that was never added or was deleted, and for the report of a node
-	// that the actual world knows nothing of.
+	// ErrNodeUnknown is returned for a pod on a node that was never added or was deleted, and for the report
+	// of a node that the actual world knows nothing of.
 	ErrNodeUnknown = errors.New("the node is unknown: add it first")
-	// ErrNodeHasVolumes is returned when a node is deleted while pods on it still use volumes. The deletion takes effect
-	// all the same.
+	// ErrNodeHasVolumes is returned when a node is deleted while pods on it still use volumes. The deletion
+	// takes effect all the same.
 	ErrNodeHasVolumes = errors.New("the node is deleted, but pods on it still use volumes: it goes with the last of them")
 	// ErrNotAttached is returned when the actual world has no entry for a (volume, node).
 	ErrNotAttached = errors.New("the actual world has no such attachment")

@@ -49,7 +49,8 @@ func ExampleDesiredStateOfWorld() {
 	// wanted: false
 }
 
-// A pod that was deleted and created again under the same name often arrives as one update. UpdatePod makes it one step.
+// A pod that was deleted and created again under the same name often arrives as one update. UpdatePod makes
+// it one step.
 func ExampleDesiredStateOfWorld_UpdatePod() {
 	desired := cache.NewDesiredStateOfWorld(cache.NewVolumePluginMgr(cache.CSIPlugin{}))
 	desired.AddNode("node-a")

@@ -22,7 +22,8 @@ var t0 = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 const testDriver = "disk.example.com"
 
-// pvSpec returns the spec of a CSI volume. Without modes it may be attached to many nodes, with ReadWriteOnce it is exclusive.
+// pvSpec returns the spec of a CSI volume. Without modes it may be attached to many nodes, with ReadWriteOnce
+// it is exclusive.
 func pvSpec(handle string, modes ...v1.PersistentVolumeAccessMode) *VolumeSpec {
 	return NewSpecFromPersistentVolume(&v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + handle},
@@ -44,7 +45,8 @@ func testPod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 }
 
-// testPlugin is a plugin whose every answer is a field: it supports inline volumes whose name begins with its own.
+// testPlugin is a plugin whose every answer is a field: it supports inline volumes whose name begins with its
+// own.
 type testPlugin struct {
 	name       string
 	volumeName string
@@ -71,7 +73,8 @@ func inlineSpec(name string) *VolumeSpec { return NewSpecFromVolume(&v1.Volume{N
 
 var errTest = errors.New("test error")
 
-// newDesired returns a world on a fake clock with the nodes a and b, whose invariants are checked at the end of the test.
+// newDesired returns a world on a fake clock with the nodes a and b, whose invariants are checked at the end
+// of the test.
 func newDesired(t testing.TB) (*DesiredStateOfWorld, *clocktesting.FakePassiveClock) {
 	clock := clocktesting.NewFakePassiveClock(t0)
 	w := NewDesiredStateOfWorld(NewVolumePluginMgr(CSIPlugin{}), WithClock(clock))

@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// chunkSize is how many entries a read of everything copies before it gives the lock away for a moment, so that a
-	// write waits for some ten microseconds and not for the whole read.
+	// chunkSize is how many entries a read of everything copies before it gives the lock away for a moment,
+	// so that a write waits for some ten microseconds and not for the whole read.
 	chunkSize = 128
-	// scanLimit is how many pairs of one volume, beyond the first, are found by looking through a list. A map takes over
-	// above it: a shared volume may be on thousands of nodes.
+	// scanLimit is how many pairs of one volume, beyond the first, are found by looking through a list. A map
+	// takes over above it: a shared volume may be on thousands of nodes.
 	scanLimit = 8
 	// sortLimit is up to how many pairs of a node are put in order under the lock, and kept in that order.
 	sortLimit = 512
 )
 
-// index keeps pairs and finds them from both sides: V, N and P are what the world keeps for a volume, a node and a pair.
+// index keeps pairs and finds them from both sides: V, N and P are what the world keeps for a volume, a node
+// and a pair.
 //
 //	volumes: name -> volumeEntry -> its pairs (the first inside the entry, as most volumes have one)
 //	nodes:   name -> nodeEntry   -> its pairs
 //
-// A pair's entry never moves while the pair exists. Volume entries live as long as they have a pair; how long node entries
-// live is up to the world. The index has no lock: it is guarded by the one of its world.
+// A pair's entry never moves while the pair exists. Volume entries live as long as they have a pair; how long
+// node entries live is up to the world. The index has no lock: it is guarded by the one of its world.
 type index[V, N, P any] struct {
 	volumes volumeTable[V, N, P]
 	nodes   map[types.NodeName]*nodeEntry[V, N, P]
@@ -45,7 +46,8 @@ type volumeEntry[V, N, P any] struct {
 type nodeEntry[V, N, P any] struct {
 	name  types.NodeName
 	pairs []*pairEntry[V, N, P] // in no order
-	// byVolume is pairs in order; nil until somebody asks for it, and after each change of pairs. Readers share it.
+	// byVolume is pairs in order; nil until somebody asks for it, and after each change of pairs. Readers
+	// share it.
 	byVolume atomic.Pointer[[]*pairEntry[V, N, P]]
 	data     N
 }
@@ -219,8 +221,8 @@ func (m *morePairs[V, N, P]) remove(p *pairEntry[V, N, P]) {
 	}
 }
 
-// sorted returns the pairs of the node by volume, for reading only. It needs the read lock, and is valid while that is held. ok is false when
-// there are too many to sort them under a lock.
+// sorted returns the pairs of the node by volume, for reading only. It needs the read lock, and is valid
+// while that is held. ok is false when there are too many to sort them under a lock.
 func (n *nodeEntry[V, N, P]) sorted() (pairs []*pairEntry[V, N, P], ok bool) {
 	if known := n.byVolume.Load(); known != nil {
 		return *known, true
@@ -238,13 +240,14 @@ func (n *nodeEntry[V, N, P]) sort() []*pairEntry[V, N, P] {
 	return pairs
 }
 
-// walk calls visit for every pair under the read lock, and pause without it after each chunk and at the end; it stops when pause returns false. A
-// pair that is there from beginning to end is visited exactly once; one that is added or removed meanwhile, or removed and added again, may or
-// may not be.
+// walk calls visit for every pair under the read lock, and pause without it after each chunk and at the end;
+// it stops when pause returns false. A pair that is there from beginning to end is visited exactly once; one
+// that is added or removed meanwhile, or removed and added again, may or may not be.
 func (x *index[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]), pause func() bool) {
 	seen := 0
 	mu.RLock()
-	// Ranging over a map while others change it is sound as long as no two accesses happen at once, and the lock sees to that.
+	// Ranging over a map while others change it is sound as long as no two accesses happen at once, and the
+	// lock sees to that.
 	for _, n := range x.nodes {
 		if seen += 1 + len(n.pairs); seen > chunkSize {
 			seen = 1 + len(n.pairs)
@@ -262,9 +265,9 @@ func (x *index[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]),
 	pause()
 }
 
-// touch reads every pair of the node once. The reads do not depend on each other, so that the processor has many of them under way at a time, while
-// a loop that does more with each pair waits for one after the other. In a world that is larger than the processor's caches that halves the time
-// of a walk.
+// touch reads every pair of the node once. The reads do not depend on each other, so that the processor has
+// many of them under way at a time, while a loop that does more with each pair waits for one after the other.
+// In a world that is larger than the processor's caches that halves the time of a walk.
 //
 //go:noinline
 func (n *nodeEntry[V, N, P]) touch() (sum uint32) {
@@ -276,7 +279,8 @@ func (n *nodeEntry[V, N, P]) touch() (sum uint32) {
 	return sum
 }
 
-// walk is index.walk for one node. It is called with the read lock and returns with it, unless pause returned false.
+// walk is index.walk for one node. It is called with the read lock and returns with it, unless pause returned
+// false.
 func (n *nodeEntry[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]), pause func() bool) bool {
 	if len(n.pairs) <= chunkSize {
 		n.touch()
@@ -285,7 +289,8 @@ func (n *nodeEntry[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, 
 		}
 		return true
 	}
-	// Removing a pair moves another one in the list, so a long list is copied; that is fast, even if it is very long.
+	// Removing a pair moves another one in the list, so a long list is copied; that is fast, even if it is
+	// very long.
 	pairs := slices.Clone(n.pairs)
 	for i, p := range pairs {
 		if i > 0 && i%chunkSize == 0 {
@@ -302,7 +307,8 @@ func (n *nodeEntry[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, 
 	return true
 }
 
-// walkNodes yields the names of the nodes that match. It never holds the lock for longer than a chunk, and not while yielding.
+// walkNodes yields the names of the nodes that match. It never holds the lock for longer than a chunk, and
+// not while yielding.
 func walkNodes[V, N, P any](mu *sync.RWMutex, nodes map[types.NodeName]*nodeEntry[V, N, P], match func(*nodeEntry[V, N, P]) bool, yield func(types.NodeName) bool) {
 	chunk := make([]types.NodeName, 0, chunkSize)
 	flush := func() bool {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWalkGivesTheLockAwayAfterEachChunk shows that no read of everything holds the lock for more than a chunk of entries, whatever the shape of the
-// world: a write waits for one chunk.
+// TestWalkGivesTheLockAwayAfterEachChunk shows that no read of everything holds the lock for more than a
+// chunk of entries, whatever the shape of the world: a write waits for one chunk.
 func TestWalkGivesTheLockAwayAfterEachChunk(t *testing.T) {
 	for _, tc := range []struct{ nodes, volumesPerNode int }{
 		{0, 0}, {1, 1}, {1, chunkSize}, {1, chunkSize + 1}, {1, 5*chunkSize + 3}, {100, 30}, {3, chunkSize - 1}, {2 * chunkSize, 1}, {7, 2*chunkSize + 1}, {1000, 0},

@@ -48,8 +48,9 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// timeline keeps the times of a world as offsets from the world's start. That takes 8 bytes instead of 24, and as both the
-// start and what is computed from it carry the monotonic clock, a step of the wall clock makes no timer expire early.
+// timeline keeps the times of a world as offsets from the world's start. That takes 8 bytes instead of 24,
+// and as both the start and what is computed from it carry the monotonic clock, a step of the wall clock
+// makes no timer expire early.
 type timeline struct {
 	clock clock.PassiveClock
 	start time.Time

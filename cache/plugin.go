@@ -8,31 +8,33 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// VolumePlugin knows one kind of volume. Its methods are pure: no I/O, no waiting, and safe for concurrent use. The
-// worlds call them outside their locks.
+// VolumePlugin knows one kind of volume. Its methods are pure: no I/O, no waiting, and safe for concurrent
+// use. The worlds call them outside their locks.
 type VolumePlugin interface {
-	// GetPluginName returns the name of the plugin, as in "kubernetes.io/csi". It never changes and is not empty.
+	// GetPluginName returns the name of the plugin, as in "kubernetes.io/csi". It never changes and is not
+	// empty.
 	GetPluginName() string
 	// CanSupport says whether the spec is of this plugin's kind. At most one plugin may say so.
 	CanSupport(spec *VolumeSpec) bool
-	// GetVolumeName returns a name that is unique within the plugin and the same for every spec of the same volume.
+	// GetVolumeName returns a name that is unique within the plugin and the same for every spec of the same
+	// volume.
 	GetVolumeName(spec *VolumeSpec) (string, error)
 	// CanAttach says whether the volume has to be attached to a node before it can be mounted there.
 	CanAttach(spec *VolumeSpec) (bool, error)
-	// CanMultiAttach says whether this use allows other nodes to have the volume at the same time. False makes the
-	// volume exclusive for as long as the use lasts.
+	// CanMultiAttach says whether this use allows other nodes to have the volume at the same time. False
+	// makes the volume exclusive for as long as the use lasts.
 	CanMultiAttach(spec *VolumeSpec) bool
 }
 
-// VolumePluginMgr finds the plugin of a spec. It is immutable and safe for concurrent use. A nil VolumePluginMgr has no
-// plugins.
+// VolumePluginMgr finds the plugin of a spec. It is immutable and safe for concurrent use. A nil
+// VolumePluginMgr has no plugins.
 type VolumePluginMgr struct {
 	plugins []VolumePlugin
 	err     error
 }
 
-// NewVolumePluginMgr returns a manager of the plugins. A nil plugin, one without a name, and two of the same name are
-// errors that Validate and every Find method return.
+// NewVolumePluginMgr returns a manager of the plugins. A nil plugin, one without a name, and two of the same
+// name are errors that Validate and every Find method return.
 func NewVolumePluginMgr(plugins ...VolumePlugin) *VolumePluginMgr {
 	m := &VolumePluginMgr{plugins: append([]VolumePlugin(nil), plugins...)}
 	m.err = validatePlugins(m.plugins)
@@ -74,8 +76,8 @@ func (m *VolumePluginMgr) Validate() error {
 	return m.err
 }
 
-// FindPluginBySpec returns the one plugin that supports the spec. Errors: [*InvalidError] for a bad spec or a bad
-// registration, [ErrNoPlugin], [ErrAmbiguousPlugin].
+// FindPluginBySpec returns the one plugin that supports the spec. Errors: [*InvalidError] for a bad spec or a
+// bad registration, [ErrNoPlugin], [ErrAmbiguousPlugin].
 func (m *VolumePluginMgr) FindPluginBySpec(spec *VolumeSpec) (VolumePlugin, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -128,9 +130,9 @@ func (m *VolumePluginMgr) FindAttachablePluginBySpec(spec *VolumeSpec) (VolumePl
 	return plugin, nil
 }
 
-// UniqueVolumeName returns the name under which both worlds keep the volume of the spec: the plugin's name, "/", and the
-// plugin's name of the volume, as Kubernetes writes it. Errors: those of FindAttachablePluginBySpec and of the plugin's
-// GetVolumeName.
+// UniqueVolumeName returns the name under which both worlds keep the volume of the spec: the plugin's name,
+// "/", and the plugin's name of the volume, as Kubernetes writes it. Errors: those of
+// FindAttachablePluginBySpec and of the plugin's GetVolumeName.
 func (m *VolumePluginMgr) UniqueVolumeName(spec *VolumeSpec) (v1.UniqueVolumeName, error) {
 	_, name, err := m.resolve(spec)
 	return name, err

@@ -9,17 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeReport is the list of volumes that a node may use, to be published in its status: what is Attached to it and not withdrawn for a detach.
+// NodeReport is the list of volumes that a node may use, to be published in its status: what is Attached to
+// it and not withdrawn for a detach.
 type NodeReport struct {
 	Node types.NodeName
-	// Version grows with every change of the list, and with SetNodeStatusUpdateNeeded. It never goes back, not even when the world forgot
-	// the node in between. It is 1 with the first content, or higher when other nodes were forgotten before.
+	// Version grows with every change of the list, and with SetNodeStatusUpdateNeeded. It never goes back,
+	// not even when the world forgot the node in between. It is 1 with the first content, or higher when
+	// other nodes were forgotten before.
 	Version uint64
 	// Volumes is sorted by name, so that an unchanged set makes an unchanged list. It is the caller's.
 	Volumes []v1.AttachedVolume
 }
 
-// Report returns the report of the node. A node without an entry has an empty one, of a version that is no lower than any it had.
+// Report returns the report of the node. A node without an entry has an empty one, of a version that is no
+// lower than any it had.
 func (w *ActualStateOfWorld) Report(node types.NodeName) NodeReport {
 	w.mu.RLock()
 	r := NodeReport{Node: node, Version: w.lockedReportVersion(node), Volumes: w.lockedReport(node)}
@@ -42,8 +45,8 @@ func (w *ActualStateOfWorld) lockedReportVersion(node types.NodeName) uint64 {
 	return w.forgottenVersion
 }
 
-// lockedReport returns the report's volumes. They are mostly in order; sortReport makes sure of it
-// without the lock.
+// lockedReport returns the report's volumes. They are mostly in order; sortReport makes sure of it without
+// the lock.
 func (w *ActualStateOfWorld) lockedReport(node types.NodeName) []v1.AttachedVolume {
 	n := w.index.nodes[node]
 	if n == nil {
@@ -80,8 +83,9 @@ func (w *ActualStateOfWorld) lockedReportChanged(n *actualNodeEntry, c *changes)
 	c.reports.add(&w.reportSubscribers, n.name)
 }
 
-// RemoveVolumeFromReportAsAttached withdraws the volume from the report of the node, as the first step of a detach. It does nothing when it is
-// not in there. It comes back with AddVolumeToReportAsAttached or MarkVolumeAsAttached. Error: [ErrNotAttached].
+// RemoveVolumeFromReportAsAttached withdraws the volume from the report of the node, as the first step of a
+// detach. It does nothing when it is not in there. It comes back with AddVolumeToReportAsAttached or
+// MarkVolumeAsAttached. Error: [ErrNotAttached].
 func (w *ActualStateOfWorld) RemoveVolumeFromReportAsAttached(volume v1.UniqueVolumeName, node types.NodeName) error {
 	if !w.setWithdrawn(volume, node, true) {
 		return fmt.Errorf("remove volume %q from the report of node %q: %w", volume, node, ErrNotAttached)
@@ -89,7 +93,8 @@ func (w *ActualStateOfWorld) RemoveVolumeFromReportAsAttached(volume v1.UniqueVo
 	return nil
 }
 
-// AddVolumeToReportAsAttached takes a withdrawal back. It does nothing unless the pair is Attached (U3, kubernetes/kubernetes#109951).
+// AddVolumeToReportAsAttached takes a withdrawal back. It does nothing unless the pair is Attached (U3,
+// kubernetes/kubernetes#109951).
 func (w *ActualStateOfWorld) AddVolumeToReportAsAttached(volume v1.UniqueVolumeName, node types.NodeName) {
 	w.setWithdrawn(volume, node, false)
 }
@@ -108,9 +113,10 @@ func (w *ActualStateOfWorld) setWithdrawn(volume v1.UniqueVolumeName, node types
 	return p != nil
 }
 
-// GetVolumesToReportAttached hands out the reports that changed since they were handed out last, each change once. If the report of a node could
-// not be written, SetNodeStatusUpdateNeeded has it handed out again; for a node whose list was empty keep the list and write it again, as the
-// world may know nothing more of that node. It costs as much as the nodes it returns.
+// GetVolumesToReportAttached hands out the reports that changed since they were handed out last, each change
+// once. If the report of a node could not be written, SetNodeStatusUpdateNeeded has it handed out again; for
+// a node whose list was empty keep the list and write it again, as the world may know nothing more of that
+// node. It costs as much as the nodes it returns.
 //
 // It is for a loop that writes reports itself; one that follows versions uses SubscribeReports and Report.
 func (w *ActualStateOfWorld) GetVolumesToReportAttached() map[types.NodeName][]v1.AttachedVolume {
@@ -137,7 +143,8 @@ func (w *ActualStateOfWorld) GetVolumesToReportAttached() map[types.NodeName][]v
 	return reports
 }
 
-// GetVolumesToReportAttachedForNode is GetVolumesToReportAttached for one node. False, and no list, means that nothing changed.
+// GetVolumesToReportAttachedForNode is GetVolumesToReportAttached for one node. False, and no list, means
+// that nothing changed.
 func (w *ActualStateOfWorld) GetVolumesToReportAttachedForNode(node types.NodeName) (bool, []v1.AttachedVolume) {
 	w.mu.Lock()
 	if _, dirty := w.dirty[node]; !dirty {
@@ -151,8 +158,8 @@ func (w *ActualStateOfWorld) GetVolumesToReportAttachedForNode(node types.NodeNa
 	return true, report
 }
 
-// SetNodeStatusUpdateNeeded forces the report of the node to be written once more: it gets a new version. It does nothing for a node that the
-// world knows nothing of, as there is nothing to report.
+// SetNodeStatusUpdateNeeded forces the report of the node to be written once more: it gets a new version. It
+// does nothing for a node that the world knows nothing of, as there is nothing to report.
 func (w *ActualStateOfWorld) SetNodeStatusUpdateNeeded(node types.NodeName) {
 	var c changes
 	w.mu.Lock()
@@ -163,8 +170,8 @@ func (w *ActualStateOfWorld) SetNodeStatusUpdateNeeded(node types.NodeName) {
 	w.tell(&c)
 }
 
-// ResetNodeStatusUpdateNeeded says that the report of the node need not be handed out. Error: [ErrNodeUnknown] when the world knows nothing of
-// the node.
+// ResetNodeStatusUpdateNeeded says that the report of the node need not be handed out. Error:
+// [ErrNodeUnknown] when the world knows nothing of the node.
 func (w *ActualStateOfWorld) ResetNodeStatusUpdateNeeded(node types.NodeName) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -51,6 +51,11 @@ func TestWithdrawnVolumeComesBackOnlyWhenAskedOrAttachedAnew(t *testing.T) {
 	require.NoError(t, w.RemoveVolumeFromReportAsAttached(v, "a"))
 	require.NoError(t, w.MarkVolumeAsAttached(v, nil, "a", "/dev/v1"))
 	require.Equal(t, []string{"v1", "v2"}, reported())
+
+	require.NoError(t, w.RemoveVolumeFromReportAsAttached(v, "a"))
+	require.NoError(t, w.MarkVolumeAsUncertain(v, nil, "a")) // the detach is over, with an unknown outcome
+	mustAttach(t, w, "v1", "a")
+	require.Equal(t, []string{"v1", "v2"}, reported())
 }
 
 // T3, kubernetes/kubernetes#88565
@@ -108,7 +113,8 @@ func TestReportVersionGrowsWithEveryChange(t *testing.T) {
 	require.Empty(t, told.take())
 }
 
-// A writer remembers which version of a node it has written. If versions began anew, it would take a changed list for a written one.
+// A writer remembers which version of a node it has written. If versions began anew, it would take a changed
+// list for a written one.
 func TestReportVersionNeverGoesBackEvenIfTheNodeIsForgotten(t *testing.T) {
 	w, _ := newActual(t)
 	for range 5 {

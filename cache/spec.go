@@ -4,16 +4,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// UniquePodName names one pod for the desired world. Any non-empty name will do as long as two pods that exist at the
-// same time never share it; the UID of the pod, or "namespace/name/uid", also keeps a re-created pod apart from its
-// predecessor.
+// UniquePodName names one pod for the desired world. Any non-empty name will do as long as two pods that
+// exist at the same time never share it; the UID of the pod, or "namespace/name/uid", also keeps a re-created
+// pod apart from its predecessor.
 type UniquePodName string
 
-// VolumeSpec is the description of a volume: an inline volume of a pod, or a persistent volume. Exactly one of the two
-// is set.
+// VolumeSpec is the description of a volume: an inline volume of a pod, or a persistent volume. Exactly one
+// of the two is set.
 //
-// The worlds keep the pointer that they are given and hand it out again, so a spec and the objects in it must not be
-// modified after it was handed over.
+// The worlds keep the pointer that they are given and hand it out again, so a spec and the objects in it must
+// not be modified after it was handed over.
 type VolumeSpec struct {
 	// Volume is the volume as written in the pod, when it is not a claim.
 	Volume *v1.Volume
@@ -33,7 +33,8 @@ func NewSpecFromPersistentVolume(pv *v1.PersistentVolume, readOnly bool) *Volume
 	return &VolumeSpec{PersistentVolume: pv, ReadOnly: readOnly}
 }
 
-// Name returns the name of the object that the spec holds, for messages. It is empty for a nil or an empty spec.
+// Name returns the name of the object that the spec holds, for messages. It is empty for a nil or an empty
+// spec.
 func (s *VolumeSpec) Name() string {
 	switch {
 	case s == nil:
@@ -59,8 +60,8 @@ func (s *VolumeSpec) Validate() error {
 	return nil
 }
 
-// same says whether both specs hold the same objects. It does not look into them: an object that was read anew from the
-// API is another object.
+// same says whether both specs hold the same objects. It does not look into them: an object that was read
+// anew from the API is another object.
 func (s *VolumeSpec) same(other *VolumeSpec) bool {
 	return s == other || s != nil && other != nil && *s == *other
 }

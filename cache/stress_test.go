@@ -19,7 +19,8 @@ const (
 	stressVolumes = 20
 )
 
-// mirror follows a world through its notices only. It reads within its lock, so that the last to be told of a key also reads the last state.
+// mirror follows a world through its notices only. It reads within its lock, so that the last to be told of a
+// key also reads the last state.
 type mirror[K comparable, V any] struct {
 	mu     sync.Mutex
 	values map[K]V
@@ -60,8 +61,8 @@ func stressNode(r *rand.Rand) types.NodeName {
 func stressHandle(r *rand.Rand) string     { return fmt.Sprintf("v%d", r.IntN(stressVolumes)) }
 func stressPod(r *rand.Rand) UniquePodName { return UniquePodName(fmt.Sprintf("p%d", r.IntN(30))) }
 
-// TestDesiredStateOfWorldUnderStress changes and reads the world from all sides. In the end nothing contradicts, no notice was lost, and nothing is
-// left after everything was removed.
+// TestDesiredStateOfWorldUnderStress changes and reads the world from all sides. In the end nothing
+// contradicts, no notice was lost, and nothing is left after everything was removed.
 func TestDesiredStateOfWorldUnderStress(t *testing.T) {
 	w := NewDesiredStateOfWorld(NewVolumePluginMgr(CSIPlugin{}))
 	wishes := newMirror(func(p Pair) (Wish, bool) {

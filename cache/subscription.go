@@ -10,8 +10,9 @@ import (
 
 // subscribers is the list of functions to be told of changes. The zero value is ready to use.
 //
-// No notice is lost: whether somebody listens is asked while the world is locked for the change. Who subscribed before is
-// told; who subscribes later sees the change when he reads the world, as his read has to wait for the lock.
+// No notice is lost: whether somebody listens is asked while the world is locked for the change. Who
+// subscribed before is told; who subscribes later sees the change when he reads the world, as his read has to
+// wait for the lock.
 type subscribers[T any] struct {
 	mu   sync.Mutex                         // serialises add and cancel
 	list atomic.Pointer[[]*subscription[T]] // replaced, never modified; nil when nobody listens
@@ -66,7 +67,8 @@ func (s *subscribers[T]) notify(x T) {
 	}
 }
 
-// changes collects, while the world is locked, what to tell subscribers afterwards. A list stays empty when nobody listens.
+// changes collects, while the world is locked, what to tell subscribers afterwards. A list stays empty when
+// nobody listens.
 type changes struct {
 	pairs   gathered[Pair]
 	nodes   gathered[types.NodeName]

@@ -27,6 +27,16 @@ func TestSubscriptionIsOverAfterCancel(t *testing.T) {
 	require.Equal(t, []int{1, 2}, two.seen)
 }
 
+func TestSubscriberThatAnotherOneCancelledIsNotCalled(t *testing.T) {
+	var s subscribers[int]
+	var second recorder[int]
+	var cancel func()
+	s.add(func(int) { cancel() })
+	cancel = s.add(second.add)
+	s.notify(1)
+	require.Empty(t, second.seen)
+}
+
 func TestNilSubscriberIsNone(t *testing.T) {
 	var s subscribers[int]
 	cancel := s.add(nil)

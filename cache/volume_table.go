@@ -8,17 +8,20 @@ import (
 )
 
 const (
-	// tableShards is into how many parts a table is divided, so that it grows by small parts and never as a whole under the lock.
+	// tableShards is into how many parts a table is divided, so that it grows by small parts and never as a
+	// whole under the lock.
 	tableShards = 64
 	// minSlots is the smallest number of slots of a shard that has any; a power of two.
 	minSlots = 8
 )
 
-// volumeTable finds volume entries by name: what a map from names to entries would do. It exists because such a map has to read its own copy of
-// the key before the entry, and in a large world each of these reads is a cache miss. Here a slot leads to the entry at once, and the name is
-// compared where it is kept. It also takes less memory, and gives it back.
+// volumeTable finds volume entries by name: what a map from names to entries would do. It exists because such
+// a map has to read its own copy of the key before the entry, and in a large world each of these reads is a
+// cache miss. Here a slot leads to the entry at once, and the name is compared where it is kept. It also
+// takes less memory, and gives it back.
 //
-// Slots are probed one after the other (open addressing), and removing moves later ones back, so that there are no tombstones.
+// Slots are probed one after the other (open addressing), and removing moves later ones back, so that there
+// are no tombstones.
 type volumeTable[V, N, P any] struct {
 	seed   maphash.Seed
 	shards [tableShards]tableShard[V, N, P]
@@ -104,7 +107,8 @@ func (t *volumeTable[V, N, P]) remove(entry *volumeEntry[V, N, P]) {
 	for s.slots[free].entry != entry {
 		free = (free + 1) & mask
 	}
-	// Whatever follows without a gap moves back into the free slot if that is not before the slot where its probing begins.
+	// Whatever follows without a gap moves back into the free slot if that is not before the slot where its
+	// probing begins.
 	for i := (free + 1) & mask; s.slots[i].entry != nil; i = (i + 1) & mask {
 		if home := s.slots[i].hash & mask; (i-home)&mask >= (i-free)&mask {
 			s.slots[free] = s.slots[i]

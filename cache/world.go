@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// World is a keyed set of values with change notices: the wanted claims of an agent, the logical volumes of a host, or whatever else a
-// controller compares. Values are handed out as they are, so pointers in them must not be written through.
+// World is a keyed set of values with change notices: the wanted claims of an agent, the logical volumes of a
+// host, or whatever else a controller compares. Values are handed out as they are, so pointers in them must
+// not be written through.
 //
 // All methods are safe for concurrent use.
 type World[K comparable, V any] struct {
@@ -20,7 +21,8 @@ type World[K comparable, V any] struct {
 // WorldOption is an option of [NewWorld].
 type WorldOption[K comparable, V any] func(*World[K, V])
 
-// WithEqual makes an Add of an equal value no change. equal runs under the lock of the world: it must be quick and must not use the world.
+// WithEqual makes an Add of an equal value no change. equal runs under the lock of the world: it must be
+// quick and must not use the world.
 func WithEqual[K comparable, V any](equal func(a, b V) bool) WorldOption[K, V] {
 	return func(w *World[K, V]) { w.equal = equal }
 }
@@ -66,9 +68,9 @@ func (w *World[K, V]) Remove(key K) (V, bool) {
 	return value, exists
 }
 
-// RemoveIf removes the key if it is there and cond holds for its value, in one step, and says whether it did. With it, news of the end of one
-// object (by UID) does not remove its successor of the same name. cond runs under the lock of the world: it must be quick and must not use the
-// world.
+// RemoveIf removes the key if it is there and cond holds for its value, in one step, and says whether it did.
+// With it, news of the end of one object (by UID) does not remove its successor of the same name. cond runs
+// under the lock of the world: it must be quick and must not use the world.
 func (w *World[K, V]) RemoveIf(key K, cond func(V) bool) bool {
 	removed := w.removeIf(key, cond)
 	if removed {
@@ -103,8 +105,8 @@ func (w *World[K, V]) Len() int {
 	return len(w.entries)
 }
 
-// All yields all entries, in no order. The lock is not held while yielding; a key that is there from beginning to end is yielded exactly once,
-// with the value of some moment in between.
+// All yields all entries, in no order. The lock is not held while yielding; a key that is there from
+// beginning to end is yielded exactly once, with the value of some moment in between.
 func (w *World[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		type entry struct {
@@ -136,8 +138,9 @@ func (w *World[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Subscribe has fn called after each change of a key: its value was set, or it was removed. fn runs in the goroutine that made the change, after
-// the change, and may use the world. cancel may be called any number of times; a call that has begun by then may still be running.
+// Subscribe has fn called after each change of a key: its value was set, or it was removed. fn runs in the
+// goroutine that made the change, after the change, and may use the world. cancel may be called any number of
+// times; a call that has begun by then may still be running.
 func (w *World[K, V]) Subscribe(fn func(key K)) (cancel func()) {
 	return w.subscribers.add(fn)
 }
