@@ -18,9 +18,11 @@ func TestDesiredStateOfWorldIsItsModel(t *testing.T) {
 		pod := func(t *rapid.T) UniquePodName { return rapid.SampledFrom(r.pods).Draw(t, "pod") }
 		handle := func(t *rapid.T) string { return rapid.SampledFrom(r.handles).Draw(t, "volume") }
 		yes := func(t *rapid.T, what string) bool { return rapid.Bool().Draw(t, what) }
-		for _, n := range r.nodes[:rapid.IntRange(0, len(r.nodes)).Draw(t, "known nodes")] {
-			r.step(t, func() { r.addNode(n) })
-		}
+		r.step(t, func() {
+			for _, n := range r.nodes[:rapid.IntRange(0, len(r.nodes)).Draw(t, "known nodes")] {
+				r.addNode(n)
+			}
+		})
 		t.Repeat(map[string]func(*rapid.T){
 			"AddNode":    func(t *rapid.T) { n := node(t); r.step(t, func() { r.addNode(n) }) },
 			"DeleteNode": func(t *rapid.T) { n := node(t); r.step(t, func() { r.deleteNode(t, n) }) },
@@ -30,9 +32,12 @@ func TestDesiredStateOfWorldIsItsModel(t *testing.T) {
 			},
 			"AddPod everywhere": func(t *rapid.T) {
 				p, h, e := pod(t), handle(t), yes(t, "exclusive")
-				for _, n := range r.nodes {
-					r.step(t, func() { r.addPod(t, p, h, e, n) })
-				}
+				r.step(t, func() {
+					for _, n := range r.nodes {
+						r.addPod(t, p, h, e, n)
+					}
+					r.told.seen = dedup(r.told.seen)
+				})
 			},
 			"DeletePod": func(t *rapid.T) {
 				p, h, n := pod(t), handle(t), node(t)

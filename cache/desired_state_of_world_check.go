@@ -53,7 +53,7 @@ func (w *DesiredStateOfWorld) lockedCheckUsers() (err error) {
 		exclusive := 0
 		v.each(func(p *wishEntry) {
 			if len(p.data.users) == 0 || p.data.spec == nil || p.data.order == 0 || p.data.order > w.order {
-				err = fmt.Errorf("wish %q on %q: %d users, spec %v, order %d of %d", v.name, p.node.name, len(p.data.users), p.data.spec, p.data.order, w.order)
+				err = fmt.Errorf("wish %q on %q: %d users, spec %q, order %d of %d", v.name, p.node.name, len(p.data.users), p.data.spec.Name(), p.data.order, w.order)
 			}
 			for _, u := range p.data.users {
 				if w.pods[u.pod.name] != u.pod || !slices.Contains(u.pod.uses, p) || u.object == nil {
