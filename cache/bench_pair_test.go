@@ -66,11 +66,20 @@ func BenchmarkMarkVolumeAsAttachedAgain(b *testing.B) {
 	})
 }
 
-func BenchmarkSetDetachRequestTime(b *testing.B) {
+// BenchmarkToggleDetachRequest sets and drops a detach request; both are changes.
+func BenchmarkToggleDetachRequest(b *testing.B) {
 	atSizes(b, func(b *testing.B, items []benchItem) {
 		w := benchActual(b, items)
-		each(b, items, func(it *benchItem) { _, _ = w.SetDetachRequestTime(it.volume, it.node) })
+		each(b, items, func(it *benchItem) { toggleDetachRequest(b, w, it) })
 	})
+}
+
+// toggleDetachRequest is two writes that change something, whatever was before.
+func toggleDetachRequest(b *testing.B, w *ActualStateOfWorld, it *benchItem) {
+	if _, err := w.SetDetachRequestTime(it.volume, it.node); err != nil {
+		b.Error(err)
+	}
+	w.ResetDetachRequestTime(it.volume, it.node)
 }
 
 // BenchmarkDesiredDeleteAdd removes the pod of a wish and adds it again.
