@@ -104,7 +104,7 @@ func TestPrepareAndRunHaveADeadlineEach(t *testing.T) {
 		require.Zero(t, o.Pendings()[1].Deadline)
 		// The timer of Prepare may have fired just before Prepare returned: by now that is nobody's deadline.
 		queued := o.all.first.all.next
-		o.expire(queued, queued.turn-1)
+		o.expire(queued, 1)
 		require.Equal(t, Queued, o.Pendings()[1].Phase)
 		close(release)
 		pass(59 * time.Second)
