@@ -51,12 +51,6 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("operation panicked: %v", e.Value) }
 
-func asPanic(err error) *PanicError {
-	var p *PanicError
-	errors.As(err, &p)
-	return p
-}
-
 var errGoexit = errors.New("runtime.Goexit was called")
 
 // guard calls fn and stores its error, or a *PanicError when fn does not return. The error is stored, not returned, because nothing

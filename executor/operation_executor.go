@@ -136,8 +136,8 @@ func (a *attachment) classify(err error) {
 		a.outcome, a.err = Refused, Precondition(a.err)
 		return
 	}
-	var dangling *DanglingError
-	if !errors.As(err, &dangling) || a.outcome == Unknown {
+	dangling, ok := as[*DanglingError](err)
+	if !ok || a.outcome == Unknown {
 		return
 	}
 	if dangling.Node == a.node { // "elsewhere" is here: that is no failure for certain
@@ -160,10 +160,17 @@ func (a *attachment) record(err error) {
 }
 
 func (a *attachment) finished(r Result) {
+	panicked := false
+	if r.Err != nil {
+		_, panicked = as[*PanicError](r.Err)
+	}
 	event := Event{
 		Operation: a.name, Volume: a.volume, Node: a.node,
 		Outcome: a.outcome, Err: a.err, DevicePath: a.devicePath, Took: r.Took, Ran: r.Ran,
-		Attempts: r.Info.Attempts, NextTry: r.Info.NextTry, Panicked: r.Err != nil && asPanic(r.Err) != nil,
+		Attempts: r.Info.Attempts, NextTry: r.Info.NextTry, Panicked: panicked,
+	}
+	if event.Err == nil { // such as a panic of the world
+		event.Err = r.Err
 	}
 	if a.executor.onOutcome != nil {
 		a.executor.onOutcome(event)

@@ -402,6 +402,31 @@ func TestOutcomeThatCannotBeRecordedIsReported(t *testing.T) {
 	require.ErrorIs(t, e.Err, errFail)
 }
 
+// brokenWorld panics when it is written to.
+type brokenWorld struct{ *cache.ActualStateOfWorld }
+
+func (brokenWorld) MarkVolumeAsAttached(v1.UniqueVolumeName, *cache.VolumeSpec, types.NodeName, string) error {
+	panic("broken")
+}
+
+func TestPanicOfTheWorldIsReported(t *testing.T) {
+	s := newStage(t, Options{})
+	s.OperationExecutor.actual = brokenWorld{s.actual}
+	e := s.attach(AttachRequest{Volume: toAttach("v", "a")})
+	require.Equal(t, Done, e.Outcome)
+	require.ErrorAs(t, e.Err, new(*PanicError))
+	require.True(t, e.Panicked)
+	require.Equal(t, 1, e.Attempts)
+}
+
+func TestErrorOfTheDriverThatPanicsIsUnknown(t *testing.T) {
+	s := newStage(t, Options{})
+	s.driver.attach = func(context.Context, cache.VolumeToAttach) (string, error) { return "", (*nilError)(nil) }
+	e := s.attach(AttachRequest{Volume: toAttach("v", "a")})
+	require.Equal(t, Unknown, e.Outcome)
+	require.Equal(t, cache.Uncertain, s.state("v", "a"))
+}
+
 func TestDriverSeesTheRequest(t *testing.T) {
 	s := newStage(t, Options{})
 	want := toAttach("v", "a")

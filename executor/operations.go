@@ -250,12 +250,15 @@ func (o *Operations) lockedReserve(op *operation, now time.Time) error {
 		return &AlreadyExistsError{Key: op.Key, Pending: other.lockedInfo()}
 	}
 	o.failures.sweep(now, sweepLimit)
-	if f := o.failures.find(op.Key.Volume, op.Node, op.Name); f.live(now) {
-		if f.blocks(now) {
-			return &BackoffError{Key: op.Key, Name: op.Name, Until: f.nextTry, Attempts: f.attempts, LastErr: f.lastErr}
-		}
+	switch f := o.failures.find(op.Key.Volume, op.Node, op.Name); {
+	case f == nil:
+	case f.blocks(now):
+		return &BackoffError{Key: op.Key, Name: op.Name, Until: f.nextTry, Attempts: f.attempts, LastErr: f.lastErr}
+	case f.live(now):
 		op.failure = f
 		o.failures.hold(f)
+	default:
+		o.failures.forget(f)
 	}
 	op.started = now
 	op.phase = Preparing

@@ -238,6 +238,17 @@ func TestOldFailuresAreSweptByWhatIsStarted(t *testing.T) {
 	})
 }
 
+func TestAnOldFailureThatIsNotSweptYetDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOperations(t, noJitter)
+		for i := range 100 {
+			run(t, o, Operation{Key: Key{Volume: v1.UniqueVolumeName(fmt.Sprint(i))}, Name: "attach", Run: fail})
+		}
+		pass(time.Hour)
+		require.Equal(t, 1, run(t, o, Operation{Key: Key{Volume: "99"}, Name: "attach", Run: fail}).Info.Attempts)
+	})
+}
+
 func TestBackoffsAreSortedByNextTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOperations(t, noJitter)

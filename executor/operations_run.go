@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -150,7 +149,7 @@ func (o *Operations) call(op *operation, phase Phase, now time.Time, fn func(con
 	guard(&op.err, func() error {
 		err := fn(ctx)
 		// Only our own causes: whatever the caller's cause is marked with says nothing about what the function did.
-		if cause := context.Cause(ctx); err != nil && (cause == ErrTimeout || cause == ErrShutdown) && !errors.Is(err, cause) {
+		if cause := context.Cause(ctx); err != nil && (cause == ErrTimeout || cause == ErrShutdown) && !is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		return err
@@ -215,14 +214,14 @@ func (o *Operations) complete(op *operation) {
 func (o *Operations) free(op *operation) {
 	now := o.clock.Now()
 	err := op.err
-	grows := err != nil && !errors.Is(err, ErrPrecondition)
+	grows := err != nil && !is(err, ErrPrecondition)
 	var random float64
 	if grows {
 		random = o.rand()
 	}
 	var panicked *PanicError
 	if err != nil && o.onPanic != nil {
-		panicked = asPanic(err)
+		panicked, _ = as[*PanicError](err)
 	}
 	followed := op.Done != nil || panicked != nil
 	o.mu.Lock()

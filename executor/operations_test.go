@@ -196,6 +196,27 @@ func TestPanicWithoutAHookIsStillAnError(t *testing.T) {
 	require.ErrorAs(t, info.LastErr, new(*PanicError))
 }
 
+// nilError is a pointer type whose nil is returned as an error, and panics when it is looked into.
+type nilError struct{ err error }
+
+func (e *nilError) Error() string { return e.err.Error() }
+func (e *nilError) Unwrap() error { return e.err }
+
+func TestErrorThatPanicsHasNoMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOperations(t, Options{OnPanic: func(Info, *PanicError) { t.Error("the function did not panic") }})
+		r := run(t, o, Operation{Key: keyVA, Name: "attach", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return (*nilError)(nil)
+		}})
+		require.False(t, o.IsOperationPending(keyVA))
+		require.Equal(t, 1, r.Info.Attempts)
+		require.ErrorIs(t, r.Err, ErrTimeout)
+		require.Equal(t, Unknown, Classify((*nilError)(nil)))
+		require.True(t, is(Precondition((*nilError)(nil)), ErrPrecondition))
+	})
+}
+
 type ctxKey struct{}
 
 func TestContextCarriesValuesAndCancellation(t *testing.T) {

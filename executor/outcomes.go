@@ -56,14 +56,35 @@ func Classify(err error) Outcome {
 	switch {
 	case err == nil:
 		return Done
-	case errors.Is(err, ErrPrecondition):
+	case is(err, ErrPrecondition):
 		return Refused
-	case errors.Is(err, ErrNothingHappened):
+	case is(err, ErrNothingHappened):
 		return FailedForCertain
-	case errors.Is(err, ErrGone):
+	case is(err, ErrGone):
 		return Gone
 	}
 	return Unknown
+}
+
+// is and as are errors.Is and errors.As for the errors of others, whose methods may panic (a nil pointer in an error is not
+// rare): such an error has no mark.
+func is(err, target error) (found bool) {
+	defer func() {
+		if recover() != nil {
+			found = false
+		}
+	}()
+	return errors.Is(err, target)
+}
+
+func as[T error](err error) (target T, found bool) {
+	defer func() {
+		if recover() != nil {
+			found = false
+		}
+	}()
+	found = errors.As(err, &target)
+	return target, found
 }
 
 // marked adds a mark to an error without changing its text.
@@ -77,7 +98,7 @@ func mark(err, mark error) error {
 	if err == nil {
 		return mark
 	}
-	if errors.Is(err, mark) {
+	if is(err, mark) {
 		return err
 	}
 	return &marked{err: err, mark: mark}
