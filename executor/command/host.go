@@ -89,6 +89,10 @@ func (r *HostRunner) Wait(ctx context.Context) error { return r.pool.wait(ctx) }
 
 // Run implements [Runner].
 func (r *HostRunner) Run(ctx context.Context, cmd Command) (Result, error) {
+	return r.run(ctx, cmd, r.options.outputLimit)
+}
+
+func (r *HostRunner) run(ctx context.Context, cmd Command, limit int64) (Result, error) {
 	if err := checkArgv(cmd.Argv); err != nil {
 		return Result{}, &SpawnError{Argv: cmd.Argv, Err: err}
 	}
@@ -103,7 +107,7 @@ func (r *HostRunner) Run(ctx context.Context, cmd Command) (Result, error) {
 	if r.Alive() >= r.options.maxStuck {
 		return Result{}, &SpawnError{Argv: argv, Err: ErrTooManyStuck}
 	}
-	return run(ctx, &r.options, &r.pool, argv, env)
+	return run(ctx, &r.pool, argv, env, limit, r.options.kill)
 }
 
 // MkdirAll implements [Runner].

@@ -86,11 +86,15 @@ func (r *NSEnterRunner) Wait(ctx context.Context) error { return r.host.Wait(ctx
 
 // Run implements [Runner].
 func (r *NSEnterRunner) Run(ctx context.Context, cmd Command) (Result, error) {
+	return r.run(ctx, cmd, r.host.options.outputLimit)
+}
+
+func (r *NSEnterRunner) run(ctx context.Context, cmd Command, limit int64) (Result, error) {
 	if err := checkArgv(cmd.Argv); err != nil {
 		return Result{}, &SpawnError{Argv: cmd.Argv, Err: err}
 	}
 	argv := append(r.Prefix(), cmd.Argv...)
-	result, err := r.host.Run(ctx, Command{Argv: argv, Env: cmd.Env})
+	result, err := r.host.run(ctx, Command{Argv: argv, Env: cmd.Env}, limit)
 	if err != nil {
 		return Result{}, err
 	}

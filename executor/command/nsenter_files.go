@@ -77,15 +77,7 @@ func (r *NSEnterRunner) ReadFile(ctx context.Context, path string) ([]byte, erro
 	if err := checkPath("open", path); err != nil {
 		return nil, err
 	}
-	return r.limited(r.tool(ctx, "open", path, "cat", "--", path))
-}
-
-// limited holds the read limit where the output limit is higher.
-func (r *NSEnterRunner) limited(data []byte, err error) ([]byte, error) {
-	if limit := r.host.options.readLimit; err == nil && int64(len(data)) > limit {
-		return nil, &OutputLimitError{Argv: []string{"read"}, Limit: limit}
-	}
-	return data, err
+	return r.tool(ctx, "open", path, "cat", "--", path)
 }
 
 // ReadAt implements [Runner], with dd.
@@ -150,7 +142,7 @@ func (r *NSEnterRunner) Remove(ctx context.Context, path string) error {
 
 // tool runs a program of coreutils about path and turns its message into the error that the system call would have given.
 func (r *NSEnterRunner) tool(ctx context.Context, op, path string, argv ...string) ([]byte, error) {
-	result, err := r.Run(ctx, Command{Argv: argv})
+	result, err := r.run(ctx, Command{Argv: argv}, r.host.options.readLimit)
 	if err != nil {
 		return nil, err
 	}

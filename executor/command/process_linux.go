@@ -37,8 +37,8 @@ type output struct {
 }
 
 // run starts a program and waits until it has ended or ctx has.
-func run(ctx context.Context, o *runOptions, p *pool, argv, env []string) (Result, error) {
-	c := &child{job: p.newJob(), argv: argv, limit: o.outputLimit, kill: o.kill, overflow: make(chan struct{})}
+func run(ctx context.Context, p *pool, argv, env []string, limit int64, kill func(pid int)) (Result, error) {
+	c := &child{job: p.newJob(), argv: argv, limit: limit, kill: kill, overflow: make(chan struct{})}
 	if c.kill == nil {
 		c.kill = killGroup
 	}

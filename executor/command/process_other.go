@@ -7,6 +7,6 @@ import (
 	"errors"
 )
 
-func run(_ context.Context, _ *runOptions, _ *pool, argv, _ []string) (Result, error) {
+func run(_ context.Context, _ *pool, argv, _ []string, _ int64, _ func(pid int)) (Result, error) {
 	return Result{}, &SpawnError{Argv: argv, Err: errors.ErrUnsupported}
 }
