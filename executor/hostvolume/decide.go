@@ -63,7 +63,7 @@ func decideExisting(f facts) (step, error) {
 func decideNothingFound(f facts) (step, error) {
 	switch {
 	case f.seen:
-		return 0, fmt.Errorf("%w: it will not be formatted", ErrFilesystemLost)
+		return 0, fmt.Errorf("%w; if this is a new disk of the same name, call ForgetDevice", ErrFilesystemLost)
 	case f.readOnly:
 		return 0, ErrUnformattedReadOnly
 	case f.writeProtected:

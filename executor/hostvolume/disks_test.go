@@ -413,14 +413,14 @@ func TestFormattingPolicies(t *testing.T) {
 		h.WriteDisk("/dev/sdb", 5000, []byte("old"))
 		err := refused(t, h, newEnv(h), hostvolume.ErrNotBlank)
 		require.Contains(t, err.Error(), "offset 5000")
-		_, err = newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse = []string{"data"} })).PrepareVolumesAndGetBindings(testContext(t), diskSpec(t))
+		_, err = newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse, o.StateDir = []string{"data"}, "/var/lib/agent" })).PrepareVolumesAndGetBindings(testContext(t), diskSpec(t))
 		require.NoError(t, err)
 		require.Equal(t, []fake.HostFormat{{Device: "/dev/sdb", Filesystem: "ext4", HeldData: true}}, h.Formats())
 	})
 	t.Run("first use of what cannot be read", func(t *testing.T) {
 		h := newHost(fake.HostDisk{})
 		h.FailReads("/dev/sdb", syscall.EIO)
-		refused(t, h, newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse = []string{"data"} })), hostvolume.ErrDeviceUnreadable)
+		refused(t, h, newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse, o.StateDir = []string{"data"}, "/var/lib/agent" })), hostvolume.ErrDeviceUnreadable)
 	})
 }
 
@@ -431,7 +431,7 @@ func TestDeviceThatWasSeenFormattedIsNeverFormattedAgain(t *testing.T) {
 	}
 	t.Run("by the same Env", func(t *testing.T) {
 		h := newHost(fake.HostDisk{Filesystem: "ext4"})
-		env := newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse = []string{"data"} }))
+		env := newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse, o.StateDir = []string{"data"}, "/var/lib/agent" }))
 		_, err := env.PrepareVolumesAndGetBindings(testContext(t), diskSpec(t))
 		require.NoError(t, err)
 		require.NoError(t, env.UnmountExistingVolumes(testContext(t)))
@@ -504,7 +504,7 @@ func TestOtherContentIsNeverFormatted(t *testing.T) {
 	} {
 		h := newHost(fake.HostDisk{})
 		arrange(h)
-		err := refused(t, h, newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse = []string{"data"} })), hostvolume.ErrWrongFilesystem)
+		err := refused(t, h, newEnv(h, options(func(o *hostvolume.Options) { o.FirstUse, o.StateDir = []string{"data"}, "/var/lib/agent" })), hostvolume.ErrWrongFilesystem)
 		require.Contains(t, err.Error(), name)
 	}
 	h := newHost(fake.HostDisk{Filesystem: "xfs"})
@@ -646,7 +646,9 @@ volumes:
 	require.ErrorAs(t, err, &invalid)
 	require.Len(t, invalid.Faults, 3)
 	require.Contains(t, err.Error(), "is on the same device (/dev/sdb, 8:16) as volume data")
-	require.Empty(t, h.Commands())
+	require.Empty(t, h.Formats())
+	require.Empty(t, h.MountTable())
+	require.NotContains(t, ops(h), "MkdirAll")
 }
 
 // All devices are looked at before anything is written, and everything that is wrong is reported at once.
@@ -656,17 +658,20 @@ func TestFaultsOfAllDevicesAreReportedBeforeAnythingIsWritten(t *testing.T) {
 	h.AddDisk("/dev/sdd", fake.HostDisk{Links: []string{"/dev/disk/by-id/google-three"}})
 	h.WritePartitionTable("/dev/sdd")
 	env := newEnv(h, func(e *hostvolume.Env) {
-		e.Metadata = hostvolume.StaticMetadata{{DeviceName: "data", Mode: "READ_WRITE"}, {DeviceName: "two", Mode: "READ_WRITE"}, {DeviceName: "three", Mode: "READ_WRITE"}}
+		e.Metadata = hostvolume.StaticMetadata{
+			{DeviceName: "data", Mode: "READ_WRITE"}, {DeviceName: "two", Mode: "READ_WRITE"}, {DeviceName: "three", Mode: "READ_WRITE"}, {DeviceName: "late", Mode: "READ_WRITE"},
+		}
 	})
 	spec := podSpec(t, `
-containers: [{name: app, volumeMounts: [{name: data, mountPath: /1}, {name: two, mountPath: /2}, {name: three, mountPath: /3}, {name: dir, mountPath: /4}]}]
+containers: [{name: app, volumeMounts: [{name: data, mountPath: /1}, {name: two, mountPath: /2}, {name: three, mountPath: /3}, {name: dir, mountPath: /4}, {name: late, mountPath: /5}]}]
 volumes:
 - {name: data, gcePersistentDisk: {pdName: data}}
 - {name: two, gcePersistentDisk: {pdName: two}}
 - {name: three, gcePersistentDisk: {pdName: three}}
-- {name: dir, hostPath: {path: /absent, type: Directory}}`)
+- {name: dir, hostPath: {path: /absent, type: Directory}}
+- {name: late, gcePersistentDisk: {pdName: late}}`)
 	_, err := env.PrepareVolumesAndGetBindings(testContext(t), spec)
-	for _, want := range []error{hostvolume.ErrWrongFilesystem, hostvolume.ErrHasPartitions, hostvolume.ErrHostPath} {
+	for _, want := range []error{hostvolume.ErrWrongFilesystem, hostvolume.ErrHasPartitions, hostvolume.ErrHostPath, hostvolume.ErrNoDevice} {
 		require.ErrorIs(t, err, want)
 	}
 	require.Empty(t, h.Formats())

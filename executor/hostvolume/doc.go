@@ -26,8 +26,15 @@
 //   - [Env.UnmountExistingVolumes] unmounts what is below the base directory and nothing else: last mounted first, stacked mounts one by one, never lazily.
 //   - Every error says whether trying again can help; see [Retryable].
 //
+// # For those who know konlet
+//
+// [Env], [Env.PrepareVolumesAndGetBindings], [Env.UnmountExistingVolumes], [HostPathBindConfiguration] and the default base directory bear the names that they have there. Different are:
+// calls take a context and a v1.PodSpec; a call can be repeated; the mount point of a persistent disk bears the name of the volume, not of the disk;
+// paths have to be absolute; the metadata of a disk that the spec does not use does not matter; and a disk is formatted only if it is proven blank.
+//
 // # Limits
 //
+//   - It works on Linux only. Elsewhere it builds, and every call that needs the mount table fails with [errors.ErrUnsupported].
 //   - One process at a time should work below a base directory. Calls on one Env wait for each other; two processes are not kept apart, except
 //     that mkfs and fsck open the device exclusively.
 //   - A directory of an emptyDir on disk keeps its files until the caller deletes them: this package never deletes files.

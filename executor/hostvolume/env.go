@@ -56,7 +56,7 @@ type Options struct {
 	// Format says when a filesystem may be made.
 	Format FormatPolicy
 	// FirstUse names volumes of which the caller knows that nobody has ever stored anything on them: they are formatted if no filesystem is recognised, also when they
-	// are not zero. It does not override StateDir.
+	// are not zero. It is believed once for each device, so it needs StateDir.
 	FirstUse []string
 	// Fsck says whether an ext filesystem is checked before it is mounted for writing.
 	Fsck FsckPolicy
@@ -108,11 +108,11 @@ const defaultFSType = "ext4"
 
 // HostPathBindConfiguration is one bind mount of a container.
 type HostPathBindConfiguration struct {
-	HostPath      string
-	ContainerPath string
-	ReadOnly      bool
+	HostPath      string `json:"hostPath"`
+	ContainerPath string `json:"containerPath"`
+	ReadOnly      bool   `json:"readOnly,omitempty"`
 	// MountPropagation is HostToContainer (rslave) or Bidirectional (rshared) where the spec asks for it, else empty.
-	MountPropagation v1.MountPropagationMode
+	MountPropagation v1.MountPropagationMode `json:"mountPropagation,omitempty"`
 }
 
 // settings are the options with their defaults filled in.
@@ -183,6 +183,9 @@ func (e *Env) settings() (settings, error) {
 	}
 	if s.DeviceTimeout == 0 {
 		s.DeviceTimeout = DefaultDeviceTimeout
+	}
+	if len(s.FirstUse) > 0 && s.StateDir == "" {
+		fault("FirstUse needs StateDir: what is true for the first start is not true for the next")
 	}
 	for _, name := range s.FirstUse {
 		s.firstUse[name] = true

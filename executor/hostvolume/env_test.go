@@ -34,6 +34,7 @@ func TestBadOptionsAreRefusedBeforeAnythingHappens(t *testing.T) {
 		"mkfs.xfs with force":         func(o *hostvolume.Options) { o.MkfsOptions = map[string][]string{"xfs": {"-f"}} },
 		"format policy":               func(o *hostvolume.Options) { o.Format = 7 },
 		"fsck policy":                 func(o *hostvolume.Options) { o.Fsck = -1 },
+		"first use at every start":    func(o *hostvolume.Options) { o.FirstUse = []string{"data"} },
 		"negative timeout":            func(o *hostvolume.Options) { o.DeviceTimeout = -time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,9 +76,6 @@ func (p *preparation) mount(ctx context.Context, v *volume) error {
 	p.mounts = append(p.mounts, target) // before: a mount that fails may have happened
 	result, runErr := p.env.Runner.Run(ctx, command.Command{Argv: argv})
 	table, err := p.env.readMounts(ctx)
-	if err != nil {
-		return err
-	}
 	m, ok := table.at(target)
 	switch {
 	case ok && table.count(target) > p.before.count(target):
@@ -88,6 +85,8 @@ func (p *preparation) mount(ctx context.Context, v *volume) error {
 		return checkDiskMount(m, v, p.devices[v])
 	case runErr != nil:
 		return programError(ErrNotMounted, runErr)
+	case err != nil:
+		return err
 	case result.ExitCode != 0:
 		return fmt.Errorf("%w: %w", ErrNotMounted, commandError(argv, result))
 	default:

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 // mountTablePath is read where the commands run, so it shows the mounts that they see.
@@ -54,7 +52,7 @@ func parseMounts(data []byte) (mountTable, error) {
 			lines = append(lines, line)
 		}
 	}
-	infos, err := mountinfo.GetMountsFromReader(bytes.NewReader(bytes.Join(lines, []byte("\n"))), nil)
+	infos, err := readMountInfo(bytes.NewReader(bytes.Join(lines, []byte("\n"))))
 	if err != nil {
 		return nil, err
 	}

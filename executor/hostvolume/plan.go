@@ -80,6 +80,11 @@ type disk struct {
 	options    []string
 }
 
+// needsDevice reports whether a volume is a block device, to be mounted or to be passed on.
+func (v *volume) needsDevice() bool {
+	return v.kind == kindDisk || v.kind == kindHostPath && v.hostPathType == v1.HostPathBlockDev
+}
+
 // mountPoint is where the volume belongs below base.
 func (v *volume) mountPoint(base string) string { return path.Join(base, v.family(), v.name) }
 

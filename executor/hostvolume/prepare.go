@@ -78,14 +78,14 @@ func (p *preparation) inspect(ctx context.Context) []error {
 	if p.base, err = p.env.realBase(ctx, p.settings.BaseDir); err != nil {
 		return []error{err}
 	}
-	if errs := p.findDevices(ctx); len(errs) > 0 {
-		return errs
-	}
+	errs := p.findDevices(ctx)
 	if p.before, err = p.env.readMounts(ctx); err != nil {
-		return []error{err}
+		return append(errs, err)
 	}
-	var errs []error
 	for _, v := range p.plan.volumes {
+		if _, found := p.devices[v]; !found && v.needsDevice() {
+			continue // its error is there already
+		}
 		if p.steps[v], err = p.inspectVolume(ctx, v); err != nil {
 			errs = append(errs, volumeError(v, err))
 		}
@@ -115,20 +115,21 @@ func (p *preparation) findDevices(ctx context.Context) []error {
 	var errs []error
 	deadline := p.env.clock().Now().Add(p.settings.DeviceWait)
 	for _, v := range p.plan.volumes {
+		if !v.needsDevice() {
+			continue
+		}
+		var device blockDevice
 		var err error
-		switch {
-		case v.kind == kindDisk:
-			p.devices[v], err = p.env.findDevice(ctx, v.disk.path, deadline)
-		case v.kind == kindHostPath && v.hostPathType == v1.HostPathBlockDev:
-			p.devices[v], err = p.env.lookUpDevice(ctx, v.hostPath)
-			if errors.Is(err, ErrNoDevice) || errors.Is(err, ErrNotBlockDevice) {
-				err = fmt.Errorf("%w: %w", ErrHostPath, err)
-			}
+		if v.kind == kindDisk {
+			device, err = p.env.findDevice(ctx, v.disk.path, deadline)
+		} else if device, err = p.env.lookUpDevice(ctx, v.hostPath); errors.Is(err, ErrNoDevice) || errors.Is(err, ErrNotBlockDevice) {
+			err = fmt.Errorf("%w: %w", ErrHostPath, err)
 		}
 		if err != nil {
-			delete(p.devices, v)
 			errs = append(errs, volumeError(v, err))
+			continue
 		}
+		p.devices[v] = device
 	}
 	var faults field.ErrorList
 	for i, a := range p.plan.volumes {

@@ -298,6 +298,19 @@ func ops(h *fake.Host) []string {
 }
 
 // H13, terraform-google-container-vm#67
+func TestSpecWithFaultsIsRefusedAsAWholeBeforeAnythingIsTouched(t *testing.T) {
+	h := newHost(fake.HostDisk{})
+	_, err := newEnv(h).PrepareVolumesAndGetBindings(testContext(t), podSpec(t, `
+containers: [{name: app, volumeMounts: [{name: data, mountPath: /data}, {name: mem, mountPath: /data}, {name: gone, mountPath: /gone}]}]
+volumes: [{name: data, gcePersistentDisk: {pdName: data}}, {name: mem, emptyDir: {medium: Memory}}, {name: unused, emptyDir: {}}]`))
+	var invalid *hostvolume.InvalidSpecError
+	require.ErrorAs(t, err, &invalid)
+	require.Len(t, invalid.Faults, 3)
+	require.False(t, hostvolume.Retryable(err))
+	require.Empty(t, h.Calls())
+}
+
+// H13
 func TestFailureUndoesTheMountsOfThisCallLastFirstAndSaysSo(t *testing.T) {
 	h := newHost(fake.HostDisk{Filesystem: "ext4"})
 	h.Mkdir(base + "/tmpfss/kept")
