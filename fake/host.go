@@ -13,17 +13,20 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// Host is a machine in memory behind a [command.Runner]: directories, links and device nodes, block devices with contents, filesystems, and a mount table that stacks,
-// nests and hides as Linux' does. On it run blkid, blockdev, mkfs, fsck, mount, umount and chmod, with the exit codes and messages of util-linux, e2fsprogs and xfsprogs.
-// Code that prepares volumes can so be tested without root, and with a fault at any call.
+// Host is a machine in memory behind a [command.Runner]: directories, links and device nodes, block devices with
+// contents, filesystems, and a mount table that stacks, nests and hides as Linux' does. On it run blkid, blockdev,
+// mkfs, fsck, mount, umount and chmod, with the exit codes and messages of util-linux, e2fsprogs and xfsprogs. Code
+// that prepares volumes can so be tested without root, and with a fault at any call.
 //
-// What a probe finds is read from the contents of the device: whoever overwrites the superblock gets a device that no probe recognises and that is not blank.
+// What a probe finds is read from the contents of the device: whoever overwrites the superblock gets a device that no
+// probe recognises and that is not blank.
 //
-// The methods of command.Runner are calls: they are recorded, counted, and subject to [Host.Inject] and [Host.StopAt]. All others arrange or look at the machine, and
-// panic on what makes no sense, such as a path whose directory does not exist: that is a mistake in the test.
+// The methods of command.Runner are calls: they are recorded, counted, and subject to [Host.Inject] and [Host.StopAt].
+// All others arrange or look at the machine, and panic on what makes no sense, such as a path whose directory does not
+// exist: that is a mistake in the test.
 //
-// A Host is safe for concurrent use. Its limits: one user, no permissions, no hard links, no quota; files and directories only, as far as the Runner reaches; and
-// filesystems are ext2, ext3, ext4, xfs and tmpfs.
+// A Host is safe for concurrent use. Its limits: one user, no permissions, no hard links, no quota; files and
+// directories only, as far as the Runner reaches; and filesystems are ext2, ext3, ext4, xfs and tmpfs.
 type Host struct {
 	mu      sync.Mutex
 	clock   clock.PassiveClock
@@ -49,7 +52,8 @@ type HostOption func(*Host)
 // HostClock sets the clock that says when a disk with a Delay appears, instead of the real one.
 func HostClock(c clock.PassiveClock) HostOption { return func(h *Host) { h.clock = c } }
 
-// NewHost returns a machine with an empty root filesystem that has /dev/disk/by-id, /etc, /mnt, /proc, /run, /tmp and /var.
+// NewHost returns a machine with an empty root filesystem that has /dev/disk/by-id, /etc, /mnt, /proc, /run, /tmp and
+// /var.
 func NewHost(opts ...HostOption) *Host {
 	h := &Host{clock: clock.RealClock{}, devices: map[hostNumber]*hostDevice{}, held: map[*hostMount]int{}, stopAt: -1}
 	for _, opt := range opts {
@@ -76,7 +80,8 @@ type HostCall struct {
 
 func (c HostCall) String() string { return command.Command{Argv: c.Argv}.String() }
 
-// HostFault is what goes wrong with some calls. The zero value of every field but one of Err, Result and Gate is usable.
+// HostFault is what goes wrong with some calls. The zero value of every field but one of Err, Result and Gate is
+// usable.
 type HostFault struct {
 	// Op matches the call's Op. Empty matches every call.
 	Op string
@@ -92,7 +97,8 @@ type HostFault struct {
 	Result *command.Result
 	// After lets the call have its effect first: the answer is lost, not the work.
 	After bool
-	// Gate holds the call until it is closed or the call's context ends, in which case there is no effect. Without Err and Result the call then goes on as usual.
+	// Gate holds the call until it is closed or the call's context ends, in which case there is no effect. Without Err
+	// and Result the call then goes on as usual.
 	Gate <-chan struct{}
 }
 
@@ -116,8 +122,9 @@ func (h *Host) ClearFaults() {
 	h.faults = nil
 }
 
-// StopAt plays a process that is killed: from the call with index n on (counted from now, from 0), calls have no effect and fail with [ErrHostStopped]. With
-// afterEffect the first of them still has its effect. The machine itself lives on; [Host.Restart] lets the next process in.
+// StopAt plays a process that is killed: from the call with index n on (counted from now, from 0), calls have no effect
+// and fail with [ErrHostStopped]. With afterEffect the first of them still has its effect. The machine itself lives on;
+// [Host.Restart] lets the next process in.
 func (h *Host) StopAt(n int, afterEffect bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -242,7 +249,8 @@ func (h *Host) Run(ctx context.Context, cmd command.Command) (command.Result, er
 	})
 }
 
-// HoldOpen keeps the filesystem that one sees at a mount point in use, as an open file does: it cannot be unmounted until release is called.
+// HoldOpen keeps the filesystem that one sees at a mount point in use, as an open file does: it cannot be unmounted
+// until release is called.
 func (h *Host) HoldOpen(mountPoint string) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,8 +31,8 @@ type HostDamage int
 const (
 	// HostClean needs nothing.
 	HostClean HostDamage = iota
-	// HostRepairable is repaired without questions: fsck exits with 1. A journal that was not replayed is of this kind too: a
-	// write-protected device can then be mounted only without replaying it.
+	// HostRepairable is repaired without questions: fsck exits with 1. A journal that was not replayed is of this kind
+	// too: a write-protected device can then be mounted only without replaying it.
 	HostRepairable
 	// HostNeedsRepair needs a human: fsck exits with 4.
 	HostNeedsRepair
@@ -101,7 +101,8 @@ func (h *Host) mustDisk(path string) *hostDevice {
 	return device
 }
 
-// WriteDisk overwrites bytes of a disk, write-protected or not, as someone else would. What was stored in a filesystem there stays as long as its superblock does.
+// WriteDisk overwrites bytes of a disk, write-protected or not, as someone else would. What was stored in a filesystem
+// there stays as long as its superblock does.
 func (h *Host) WriteDisk(path string, offset int64, data []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

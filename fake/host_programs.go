@@ -98,7 +98,8 @@ func hostBlockdev(h *Host, argv []string) command.Result {
 	return command.Result{Stdout: []byte(out.String())}
 }
 
-// hostMkfs is mkfs.ext2, .ext3, .ext4 and .xfs. As the real ones without a terminal, those of ext overwrite whatever they find, and that of xfs refuses.
+// hostMkfs is mkfs.ext2, .ext3, .ext4 and .xfs. As the real ones without a terminal, those of ext overwrite whatever
+// they find, and that of xfs refuses.
 func hostMkfs(h *Host, argv []string) command.Result {
 	path, fsType := argv[len(argv)-1], strings.TrimPrefix(argv[0], "mkfs.")
 	device := h.disk(path)

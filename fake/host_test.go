@@ -209,6 +209,5 @@ func ExampleHost() {
 		fmt.Println(result.ExitCode, err, host.MountTable())
 	}
 	// Output:
-	// 32 <nil> []
-	// 0 <nil> [/data /dev/sdb ext4 ro]
+	// 32 <nil> [] 0 <nil> [/data /dev/sdb ext4 ro]
 }

@@ -34,8 +34,9 @@ func dryRun(ctx context.Context, base string, spec *v1.PodSpec) (map[string][]ho
 	return bindings, plan, err
 }
 
-// arrange gives the host the disks and host paths that the spec names: blank disks where someone wants to write, formatted ones where they are only read. What cannot be
-// made is left out; the preparation will say what is wrong with it.
+// arrange gives the host the disks and host paths that the spec names: blank disks where someone wants to write,
+// formatted ones where they are only read. What cannot be made is left out; the preparation will say what is wrong with
+// it.
 func arrange(ctx context.Context, host *fake.Host, spec *v1.PodSpec) hostvolume.StaticMetadata {
 	var disks hostvolume.StaticMetadata
 	attached := map[string]bool{}

@@ -4,10 +4,11 @@
 //	hostvolumes -f pod.yaml -apply -base DIR     does it, as root, below DIR
 //	hostvolumes -unmount -base DIR               takes down everything that is mounted below DIR
 //
-// The file holds a Pod, or a bare declaration as konlet takes it: spec: {containers, volumes}. With -o the bindings are written as a table, as JSON, or as
-// arguments for docker run.
+// The file holds a Pod, or a bare declaration as konlet takes it: spec: {containers, volumes}. With -o the bindings are
+// written as a table, as JSON, or as arguments for docker run.
 //
-// Exit codes: 0 done, 1 failed for good, 2 wrong usage, 3 the file or the spec is invalid, 4 failed in a way that may pass: try again.
+// Exit codes: 0 done, 1 failed for good, 2 wrong usage, 3 the file or the spec is invalid, 4 failed in a way that may
+// pass: try again.
 package main
 
 import (

@@ -41,7 +41,8 @@ func everythingEnv(h *fake.Host) *hostvolume.Env {
 	}))
 }
 
-// The process ends at any call, before or after its effect, and the next one starts over: the end is the same, and nothing is formatted twice.
+// The process ends at any call, before or after its effect, and the next one starts over: the end is the same, and
+// nothing is formatted twice.
 func TestProcessThatEndsAtAnyCallIsTakenOverByTheNext(t *testing.T) {
 	ctx := testContext(t)
 	reference := everythingHost()
@@ -91,7 +92,8 @@ func TestProcessThatEndsAtAnyCallIsTakenOverByTheNext(t *testing.T) {
 	}
 }
 
-// Any one call fails, before or after its effect: the call fails cleanly or succeeds rightly, leaves no mount behind in the first case, and the next call succeeds.
+// Any one call fails, before or after its effect: the call fails cleanly or succeeds rightly, leaves no mount behind in
+// the first case, and the next call succeeds.
 func TestFailureOfAnyOneCallIsUndoneAndTriedAgain(t *testing.T) {
 	ctx := testContext(t)
 	reference := everythingHost()

@@ -53,7 +53,8 @@ func TestDecideFollowsTheTable(t *testing.T) {
 	}
 }
 
-// Whatever the facts: nothing is formatted unless the probe found nothing, the samples were read, and they are zero or the caller vouches for the device.
+// Whatever the facts: nothing is formatted unless the probe found nothing, the samples were read, and they are zero or
+// the caller vouches for the device.
 func TestDecideFormatsOnlyWhatIsProvenBlank(t *testing.T) {
 	bools := []bool{false, true}
 	formats := 0

@@ -10,7 +10,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// blockDevice is a device node with all links resolved. Every command about the device gets this path, so that no link can lead elsewhere in between.
+// blockDevice is a device node with all links resolved. Every command about the device gets this path, so that no link
+// can lead elsewhere in between.
 type blockDevice struct {
 	path   string
 	number devNumber
@@ -79,6 +80,11 @@ func (p *preparation) inspectDisk(ctx context.Context, v *volume) (step, error) 
 	if place, ok := p.before.elsewhere(device.number, target); ok {
 		return 0, &placeError{place, fmt.Errorf("%w: it is mounted at %s", ErrDeviceBusy, place)}
 	}
+	return p.examine(ctx, v, device)
+}
+
+// examine reads what is on a device and decides.
+func (p *preparation) examine(ctx context.Context, v *volume, device blockDevice) (step, error) {
 	f := facts{
 		fsType: v.disk.fsType, readOnly: v.disk.readOnly,
 		format: p.settings.Format, fsck: p.settings.Fsck, firstUse: p.settings.firstUse[v.name],

@@ -3,6 +3,7 @@ package hostvolume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -96,7 +97,9 @@ func TestWhatHappensBetweenLookingAndFormattingIsSeen(t *testing.T) {
 		fault fake.HostFault
 		want  error
 	}{
-		"formatted by someone else": {fake.HostFault{Op: "blkid", Skip: 1, Result: &command.Result{Stdout: []byte("TYPE=ext4\n")}}, hostvolume.ErrNotBlank},
+		"formatted by someone else": {fake.HostFault{Op: "blkid", Skip: 1, Result: &command.Result{Stdout: []byte("TYPE=ext4\n")}}, hostvolume.ErrDeviceBusy},
+		"another filesystem on it":  {fake.HostFault{Op: "blkid", Skip: 1, Result: &command.Result{Stdout: []byte("TYPE=xfs\n")}}, hostvolume.ErrWrongFilesystem},
+		"partitioned":               {fake.HostFault{Op: "blkid", Skip: 1, Result: &command.Result{Stdout: []byte("PTTYPE=gpt\n")}}, hostvolume.ErrHasPartitions},
 		"another device now":        {fake.HostFault{Op: "EvalSymlinks", Text: dataLink, Skip: 1, Err: fs.ErrNotExist}, hostvolume.ErrNoDevice},
 		"mount table unreadable":    {fake.HostFault{Op: "ReadFile", Skip: 1, Err: errors.New("lost")}, hostvolume.ErrMountTable},
 	} {
@@ -106,6 +109,22 @@ func TestWhatHappensBetweenLookingAndFormattingIsSeen(t *testing.T) {
 			refused(t, h, newEnv(h), tc.want)
 		})
 	}
+	t.Run("written without a filesystem", func(t *testing.T) {
+		h := newHost(fake.HostDisk{})
+		looks := 0
+		env := newEnv(h, func(e *hostvolume.Env) {
+			e.Runner = &hooked{Runner: h, evalSymlinks: func(path string) {
+				if path == dataLink {
+					looks++
+				}
+				if looks == 2 {
+					h.WriteDisk("/dev/sdb", 1<<29, []byte("raw"))
+				}
+			}}
+		})
+		err := refused(t, h, env, hostvolume.ErrNotBlank)
+		require.Contains(t, err.Error(), fmt.Sprint(1<<29))
+	})
 	t.Run("formatted and mounted by someone else", func(t *testing.T) {
 		h := newHost(fake.HostDisk{})
 		looks := 0
@@ -586,6 +605,31 @@ func TestFormattingThatNeverEndsIsGivenUpAtItsOwnDeadline(t *testing.T) {
 		_, err := env.PrepareVolumesAndGetBindings(t.Context(), diskSpec(t))
 		require.ErrorIs(t, err, hostvolume.ErrFormatFailed)
 		require.Equal(t, time.Hour, time.Since(start))
+	})
+}
+
+// A program that cannot be killed may still write, so its device stays taken until it is gone.
+func TestDeviceStaysTakenWhileAKilledProgramIsStillThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(fake.HostDisk{})
+		exited := make(chan struct{})
+		h.Inject(fake.HostFault{Op: "mkfs.ext4", Err: &command.TimeoutError{Started: true, Err: context.DeadlineExceeded, Exited: exited}})
+		env := newEnv(h)
+		_, err := env.PrepareVolumesAndGetBindings(t.Context(), diskSpec(t))
+		require.ErrorIs(t, err, hostvolume.ErrFormatFailed, "the call does not wait for it")
+		h.ResetCalls()
+		_, err = env.PrepareVolumesAndGetBindings(t.Context(), diskSpec(t))
+		require.ErrorIs(t, err, hostvolume.ErrInProgress)
+		require.True(t, hostvolume.Retryable(err))
+		require.Empty(t, h.Commands())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, env.Wait(ctx), hostvolume.ErrInProgress)
+
+		close(exited)
+		require.NoError(t, env.Wait(t.Context()))
+		_, err = env.PrepareVolumesAndGetBindings(t.Context(), diskSpec(t))
+		require.NoError(t, err)
 	})
 }
 

@@ -24,10 +24,12 @@ const (
 	DefaultDeviceTimeout = time.Hour
 )
 
-// Env prepares volumes on one host. Fill in the exported fields before the first call and leave them alone afterwards. An Env must not be copied after its first use. Its methods may be called from several
-// goroutines; calls that change the host wait for each other.
+// Env prepares volumes on one host. Fill in the exported fields before the first call and leave them alone afterwards.
+// An Env must not be copied after its first use. Its methods may be called from several goroutines; calls that change
+// the host wait for each other.
 type Env struct {
-	// Runner is where everything happens: command.Host for this process' namespaces, command.NSEnter for those of the host, seen from inside a container. Required.
+	// Runner is where everything happens: command.Host for this process' namespaces, command.NSEnter for those of the
+	// host, seen from inside a container. Required.
 	Runner command.Runner
 	// Metadata lists the attached disks. Required for specs that have a gcePersistentDisk.
 	Metadata Metadata
@@ -44,19 +46,23 @@ type Env struct {
 
 // Options configure an [Env]. The zero value is usable.
 type Options struct {
-	// BaseDir is the absolute directory below which everything is mounted, and below which UnmountExistingVolumes unmounts everything. Default: DefaultBaseDir.
+	// BaseDir is the absolute directory below which everything is mounted, and below which UnmountExistingVolumes
+	// unmounts everything. Default: DefaultBaseDir.
 	BaseDir string
-	// StateDir is an absolute directory on a filesystem that outlives a restart, outside BaseDir, for an empty file for each device on which a filesystem was seen. Default: none,
-	// what was seen is remembered for the life of the Env.
+	// StateDir is an absolute directory on a filesystem that outlives a restart, outside BaseDir, for an empty file for
+	// each device on which a filesystem was seen. Default: none, what was seen is remembered for the life of the Env.
 	StateDir string
-	// DeviceDir is the directory in which google-<device name> links to the device of a persistent disk. Default: DefaultDeviceDir.
+	// DeviceDir is the directory in which google-<device name> links to the device of a persistent disk. Default:
+	// DefaultDeviceDir.
 	DeviceDir string
-	// Devices says, by the name of the volume, which hostPath volumes of type BlockDevice are to be mounted as filesystems.
+	// Devices says, by the name of the volume, which hostPath volumes of type BlockDevice are to be mounted as
+	// filesystems.
 	Devices map[string]Device
 	// Format says when a filesystem may be made.
 	Format FormatPolicy
-	// FirstUse names volumes of which the caller knows that nobody has ever stored anything on them: they are formatted if no filesystem is recognised, also when they
-	// are not zero. It is believed once for each device, so it needs StateDir.
+	// FirstUse names volumes of which the caller knows that nobody has ever stored anything on them: they are formatted
+	// if no filesystem is recognised, also when they are not zero. It is believed once for each device, so it needs
+	// StateDir.
 	FirstUse []string
 	// Fsck says whether an ext filesystem is checked before it is mounted for writing.
 	Fsck FsckPolicy
@@ -67,7 +73,8 @@ type Options struct {
 	MkfsOptions map[string][]string
 	// DeviceWait is how long to wait for a device node to appear. Default: DefaultDeviceWait. Negative: not at all.
 	DeviceWait time.Duration
-	// DeviceTimeout is the longest that mkfs and fsck may take for one device, whatever the caller's deadline. Default: DefaultDeviceTimeout.
+	// DeviceTimeout is the longest that mkfs and fsck may take for one device, whatever the caller's deadline. Default:
+	// DefaultDeviceTimeout.
 	DeviceTimeout time.Duration
 }
 
@@ -95,7 +102,8 @@ const (
 type FsckPolicy int
 
 const (
-	// FsckPreen runs fsck -p on ext filesystems before they are mounted for writing: it repairs what can be repaired without asking.
+	// FsckPreen runs fsck -p on ext filesystems before they are mounted for writing: it repairs what can be repaired
+	// without asking.
 	FsckPreen FsckPolicy = iota
 	// FsckNever checks nothing.
 	FsckNever
@@ -196,7 +204,8 @@ func (e *Env) settings() (settings, error) {
 	return s, nil
 }
 
-// validMountOption refuses what decides about reading and writing, which is not an option's business, and what is not one option.
+// validMountOption refuses what decides about reading and writing, which is not an option's business, and what is not
+// one option.
 func validMountOption(option string) bool {
 	switch option {
 	case "", "ro", "rw", "remount", "bind", "rbind", "move", "loop", "defaults":
@@ -205,7 +214,8 @@ func validMountOption(option string) bool {
 	return !strings.ContainsFunc(option, func(r rune) bool { return r == ',' || r <= ' ' || r == 0x7f })
 }
 
-// forcesMkfs reports whether an argument turns off mkfs' own protection of existing data, alone or among other short options.
+// forcesMkfs reports whether an argument turns off mkfs' own protection of existing data, alone or among other short
+// options.
 func forcesMkfs(fsType, option string) bool {
 	force, flags := 'F', "cDjnqSvV" // flags are the short options that take no value
 	if fsType == "xfs" {
@@ -244,5 +254,6 @@ func (e *Env) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Wait returns when no mkfs or fsck that was started by this Env runs any more, or when ctx ends. Call it before the process exits.
+// Wait returns when no mkfs or fsck that was started by this Env runs any more, or when ctx ends. Call it before the
+// process exits.
 func (e *Env) Wait(ctx context.Context) error { return e.flights.wait(ctx) }

@@ -13,7 +13,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// kind is a class of error, for errors.Is. It knows whether trying again, without anyone changing the spec, the options or the device, can help.
+// kind is a class of error, for errors.Is. It knows whether trying again, without anyone changing the spec, the options
+// or the device, can help.
 type kind struct {
 	text  string
 	retry bool
@@ -54,17 +55,20 @@ var (
 	ErrFilesystemLost error = &kind{text: "the filesystem that was on the device is not recognised any more"}
 	// ErrFormatNotAllowed: the device is blank, and the policy is FormatNever.
 	ErrFormatNotAllowed error = &kind{text: "device is blank and must not be formatted"}
-	// ErrFormatFailed: mkfs failed, for instance because the device is in use in another mount namespace, or left no filesystem behind. (retry)
+	// ErrFormatFailed: mkfs failed, for instance because the device is in use in another mount namespace, or left no
+	// filesystem behind. (retry)
 	ErrFormatFailed error = &kind{text: "no filesystem could be made", retry: true}
 	// ErrNeedsRepair: fsck found what it does not repair by itself; its output is in the [CommandError].
 	ErrNeedsRepair error = &kind{text: "filesystem needs manual repair: run fsck by hand"}
-	// ErrCheckFailed: fsck could not do its work, for instance because the device is in use in another mount namespace. (retry)
+	// ErrCheckFailed: fsck could not do its work, for instance because the device is in use in another mount namespace.
+	// (retry)
 	ErrCheckFailed error = &kind{text: "filesystem could not be checked", retry: true}
 	// ErrReadOnlyDevice: writing is wanted, and the device, its attachment or its mount is read-only.
 	ErrReadOnlyDevice error = &kind{text: "device is read-only"}
 	// ErrUnformattedReadOnly: the device is blank, and only to be read.
 	ErrUnformattedReadOnly error = &kind{text: "device has no filesystem and is only to be read"}
-	// ErrTargetInUse: something else, or the same with other options, is mounted where the volume belongs: unmount it first.
+	// ErrTargetInUse: something else, or the same with other options, is mounted where the volume belongs: unmount it
+	// first.
 	ErrTargetInUse error = &kind{text: "mount point is taken"}
 	// ErrNotMounted: mount failed, or left nothing behind in mountinfo. (retry)
 	ErrNotMounted error = &kind{text: "not mounted", retry: true}
@@ -82,8 +86,8 @@ var (
 	ErrHost error = &kind{text: "operation on the host failed", retry: true}
 )
 
-// Retryable reports whether trying again, with the same spec and options and nobody touching the devices, can help. The end of a context can always be
-// tried again. An error that joins several is retryable when all of them are.
+// Retryable reports whether trying again, with the same spec and options and nobody touching the devices, can help. The
+// end of a context can always be tried again. An error that joins several is retryable when all of them are.
 func Retryable(err error) bool {
 	if err == nil {
 		return false
@@ -139,8 +143,8 @@ func (e *VolumeError) Error() string {
 
 func (e *VolumeError) Unwrap() error { return e.Err }
 
-// PrepareError is what [Env.PrepareVolumesAndGetBindings] fails with once it has looked at the host: everything that went wrong, and what became of the mounts that the
-// call had made by then.
+// PrepareError is what [Env.PrepareVolumesAndGetBindings] fails with once it has looked at the host: everything that
+// went wrong, and what became of the mounts that the call had made by then.
 type PrepareError struct {
 	Errs []error
 	// Undone are the mount points that this call had mounted and has unmounted again, in that order.

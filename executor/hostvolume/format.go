@@ -2,6 +2,7 @@ package hostvolume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,7 +13,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// format makes a filesystem on a device that decide has called blank, and looks once more right before. It goes on when ctx ends.
+// format makes a filesystem on a device that decide has called blank, and looks once more right before. It goes on when
+// ctx ends.
 func (p *preparation) format(ctx context.Context, v *volume) error {
 	device := p.devices[v]
 	return p.env.flights.run(ctx, device.number, p.settings.DeviceTimeout, func(ctx context.Context) error {
@@ -39,7 +41,7 @@ func (p *preparation) format(ctx context.Context, v *volume) error {
 	})
 }
 
-// stillBlank repeats what can have changed since the device was looked at.
+// stillBlank repeats the whole decision: other devices may have taken a long time since it was made.
 func (p *preparation) stillBlank(ctx context.Context, v *volume, device blockDevice) error {
 	now, err := p.env.lookUpDevice(ctx, v.disk.path)
 	if err != nil {
@@ -55,14 +57,11 @@ func (p *preparation) stillBlank(ctx context.Context, v *volume, device blockDev
 	if place, ok := table.elsewhere(device.number, ""); ok {
 		return &placeError{place, fmt.Errorf("%w: it has been mounted at %s meanwhile", ErrDeviceBusy, place)}
 	}
-	found, err := p.env.probe(ctx, device.path)
-	if err != nil {
-		return err
+	next, err := p.examine(ctx, v, device)
+	if err == nil && next != stepFormat {
+		err = fmt.Errorf("%w: someone has made a filesystem on it meanwhile", ErrDeviceBusy)
 	}
-	if !found.nothing() {
-		return fmt.Errorf("%w: someone has written %+v to it meanwhile", ErrNotBlank, found)
-	}
-	return nil
+	return err
 }
 
 // check runs fsck, which goes on when ctx ends.
@@ -84,24 +83,26 @@ func (p *preparation) check(ctx context.Context, v *volume) error {
 	})
 }
 
-// flights are the programs that must not be ended by the deadline of the call that started them, one at most for each device. The zero value is ready for use.
+// flights are the programs that must not be ended by the deadline of the call that started them, one at most for each
+// device. The zero value is ready for use.
 type flights struct {
 	mu      sync.Mutex
 	running map[devNumber]*flight
 }
 
 type flight struct {
-	done chan struct{}
-	err  error // set before done is closed
+	err   error         // set before done is closed
+	done  chan struct{} // the work has returned
+	ended chan struct{} // nothing of it is left, and the device is free
 }
 
-// run calls work in a goroutine of its own, which wait waits for, with a context that ends only after timeout. It returns when work does, or when ctx ends. Two calls for one
-// device at a time are prevented by the turn of the Env.
+// run calls work in a goroutine of its own, which wait waits for, with a context that ends only after timeout. It
+// returns when work does, or when ctx ends. Two calls for one device at a time are prevented by the turn of the Env.
 func (fs *flights) run(ctx context.Context, device devNumber, timeout time.Duration, work func(context.Context) error) error {
 	if err := fs.join(ctx, device); err != nil {
 		return err
 	}
-	f := &flight{done: make(chan struct{})}
+	f := &flight{done: make(chan struct{}), ended: make(chan struct{})}
 	fs.mu.Lock()
 	if fs.running == nil {
 		fs.running = map[devNumber]*flight{}
@@ -115,16 +116,24 @@ func (fs *flights) run(ctx context.Context, device devNumber, timeout time.Durat
 		if f.err != nil && ctx.Err() != nil { // the caller has left
 			logr.FromContextOrDiscard(ctx).Error(f.err, "Device could not be made ready", "device", device.String())
 		}
+		var late *command.TimeoutError
+		if errors.As(f.err, &late) && !late.Gone() { // it waits in the kernel, and may still write: the device stays taken
+			close(f.done)
+			<-late.Exited
+		}
 		fs.mu.Lock()
 		delete(fs.running, device)
 		fs.mu.Unlock()
-		close(f.done)
+		close(f.ended)
 	}()
 	return f.wait(ctx)
 }
 
+// wait returns when the work has returned, or when ctx ends.
 func (f *flight) wait(ctx context.Context) error {
 	select {
+	case <-f.ended:
+		return f.err
 	case <-f.done:
 		return f.err
 	case <-ctx.Done():
@@ -140,9 +149,15 @@ func (fs *flights) join(ctx context.Context, device devNumber) error {
 	if f == nil {
 		return nil
 	}
-	return f.wait(ctx)
+	select {
+	case <-f.done:
+		return fmt.Errorf("%w: a program of an earlier call was killed and is still there: %w", ErrInProgress, f.err)
+	default:
+		return f.wait(ctx)
+	}
 }
 
+// wait returns when nothing is left on any device, or when ctx ends.
 func (fs *flights) wait(ctx context.Context) error {
 	for {
 		var one *flight
@@ -156,7 +171,7 @@ func (fs *flights) wait(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-one.done:
+		case <-one.ended:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrInProgress, ctx.Err())
 		}

@@ -15,8 +15,8 @@ import (
 // inNamespace is set in the environment of a test process that has a mount namespace of its own.
 const inNamespace = "HOSTVOLUME_TEST_IN_MOUNT_NAMESPACE"
 
-// TestMain gives the tests a mount namespace of their own where that can be had, so that what they mount is seen by nobody else and is gone when
-// they end, however they end. What they write goes to a tmpfs in it.
+// TestMain gives the tests a mount namespace of their own where that can be had, so that what they mount is seen by
+// nobody else and is gone when they end, however they end. What they write goes to a tmpfs in it.
 func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) != "" {
 		helperMain()

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Metadata says which disks are attached to this machine. It is asked anew by every call that needs it, so a disk that is attached later is found.
+// Metadata says which disks are attached to this machine. It is asked anew by every call that needs it, so a disk that
+// is attached later is found.
 type Metadata interface {
 	Disks(ctx context.Context) ([]AttachedDisk, error)
 }
@@ -36,8 +37,8 @@ type StaticMetadata []AttachedDisk
 // Disks implements [Metadata].
 func (m StaticMetadata) Disks(context.Context) ([]AttachedDisk, error) { return slices.Clone(m), nil }
 
-// attachModes looks the persistent disks of a plan up in the list of attached disks, and makes those read-only that are attached so. Only the entries of disks
-// that the plan uses have to be understood.
+// attachModes looks the persistent disks of a plan up in the list of attached disks, and makes those read-only that are
+// attached so. Only the entries of disks that the plan uses have to be understood.
 func (e *Env) attachModes(ctx context.Context, volumes []*volume) []error {
 	var disks []*volume
 	for _, v := range volumes {

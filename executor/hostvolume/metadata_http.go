@@ -30,8 +30,9 @@ const (
 
 // HTTPMetadata asks the metadata server of Google Compute Engine. The zero value is usable.
 //
-// It talks to the server directly, never through a proxy, follows no redirects, and takes no answer that does not bear the server's header. Errors that can pass
-// (no connection, no answer in time, 429, 5xx) are tried again with a growing delay; its errors are [ErrMetadata] and [ErrBadMetadata].
+// It talks to the server directly, never through a proxy, follows no redirects, and takes no answer that does not bear
+// the server's header. Errors that can pass (no connection, no answer in time, 429, 5xx) are tried again with a growing
+// delay; its errors are [ErrMetadata] and [ErrBadMetadata].
 type HTTPMetadata struct {
 	// BaseURL is scheme and host of the server. Default: DefaultMetadataURL.
 	BaseURL string
@@ -92,7 +93,8 @@ func (m *HTTPMetadata) ask(ctx context.Context) ([]AttachedDisk, error) {
 	}
 	request.Header.Set(flavorHeader, flavor)
 	client := http.Client{
-		// Requests are rare, and a kept connection would be a goroutine that nobody owns. There is no Proxy here on purpose.
+		// Requests are rare, and a kept connection would be a goroutine that nobody owns. There is no Proxy here on
+		// purpose.
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -104,7 +106,8 @@ func (m *HTTPMetadata) ask(ctx context.Context) ([]AttachedDisk, error) {
 	return readDisks(response)
 }
 
-// readDisks takes an answer apart. What other machines than the metadata server may answer, a captive proxy for instance, is not believed.
+// readDisks takes an answer apart. What other machines than the metadata server may answer, a captive proxy for
+// instance, is not believed.
 func readDisks(response *http.Response) ([]AttachedDisk, error) {
 	status := response.StatusCode
 	switch {

@@ -44,7 +44,8 @@ func (e *Env) readMounts(ctx context.Context) (mountTable, error) {
 	return table, nil
 }
 
-// parseMounts reads the text of mountinfo. Blank lines are skipped. A line that cannot be read fails the whole: it may be the very mount that is asked about.
+// parseMounts reads the text of mountinfo. Blank lines are skipped. A line that cannot be read fails the whole: it may
+// be the very mount that is asked about.
 func parseMounts(data []byte) (mountTable, error) {
 	var lines [][]byte
 	for line := range bytes.Lines(data) {
@@ -128,7 +129,8 @@ func (t mountTable) elsewhere(device devNumber, path string) (string, bool) {
 	return "", false
 }
 
-// managed are the mounts below base in the order in which they can be unmounted: the last one first, but never before what is mounted on it.
+// managed are the mounts below base in the order in which they can be unmounted: the last one first, but never before
+// what is mounted on it.
 func (t mountTable) managed(base string) mountTable {
 	children := map[int][]int{} // indexes by the id of the parent
 	for i, m := range t {

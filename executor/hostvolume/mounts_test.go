@@ -41,7 +41,8 @@ func TestMountTableDecodesEscapesOnce(t *testing.T) {
 	}
 }
 
-// H08: blank lines mean nothing. A line that cannot be read may be the mount that is asked about, so it is an error and never skipped.
+// H08: blank lines mean nothing. A line that cannot be read may be the mount that is asked about, so it is an error and
+// never skipped.
 func TestMountTableSkipsBlankLinesAndRefusesBrokenOnes(t *testing.T) {
 	good := line(1, 0, "0:5", "/a")
 	table, err := parseMounts([]byte("\n" + good + "\n\n  \n" + line(2, 1, "8:16", "/a/b") + "\n"))
@@ -183,7 +184,8 @@ func FuzzMountTableReader(f *testing.F) {
 	})
 }
 
-// H05: what is mounted where a volume belongs is used only if it is all of the right device, with the right filesystem and mode.
+// H05: what is mounted where a volume belongs is used only if it is all of the right device, with the right filesystem
+// and mode.
 func TestMountIsRecognisedByDeviceRootFilesystemAndMode(t *testing.T) {
 	device := blockDevice{path: "/dev/sdb", number: devNumber{8, 16}}
 	right := mount{device: devNumber{8, 16}, root: "/", fsType: "ext4", path: "/b/x"}

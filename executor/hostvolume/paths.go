@@ -20,7 +20,8 @@ func (p *preparation) dirsOf(v *volume) [2]string {
 	return [2]string{path.Dir(target), target}
 }
 
-// isDir reports whether there is a directory. That something else is in its place, be it a link to a directory, is an error.
+// isDir reports whether there is a directory. That something else is in its place, be it a link to a directory, is an
+// error.
 func (e *Env) isDir(ctx context.Context, dir string) (bool, error) {
 	info, err := e.Runner.Lstat(ctx, dir)
 	switch {
@@ -124,7 +125,8 @@ func (e *Env) runOK(ctx context.Context, class error, argv ...string) error {
 	return nil
 }
 
-// checkHostPath makes sure that the path of a hostPath volume is what its type says. mayBeMade lets one pass that is still to be made.
+// checkHostPath makes sure that the path of a hostPath volume is what its type says. mayBeMade lets one pass that is
+// still to be made.
 func (e *Env) checkHostPath(ctx context.Context, v *volume, mayBeMade bool) error {
 	if v.hostPathType == v1.HostPathUnset {
 		return nil
@@ -162,7 +164,8 @@ func isHostPathType(t v1.HostPathType, mode fs.FileMode) bool {
 	}
 }
 
-// makeHostPath makes what the type of a hostPath asks for, if it is not there: as in Kubernetes, a directory with its parents, but a file only in a directory that exists.
+// makeHostPath makes what the type of a hostPath asks for, if it is not there: as in Kubernetes, a directory with its
+// parents, but a file only in a directory that exists.
 func (e *Env) makeHostPath(ctx context.Context, v *volume) error {
 	if v.hostPathType != v1.HostPathDirectoryOrCreate && v.hostPathType != v1.HostPathFileOrCreate {
 		return nil
@@ -184,13 +187,17 @@ func (e *Env) makeHostPath(ctx context.Context, v *volume) error {
 	return e.checkHostPath(ctx, v, false)
 }
 
-// subPath is the host path of a mount. It makes the directories of a subPath that are missing, and refuses links: what is in a volume was written by containers.
+// subPath is the host path of a mount. It makes the directories of a subPath that are missing, and refuses links: what
+// is in a volume was written by containers.
 func (p *preparation) subPath(ctx context.Context, m volumeMount) (string, error) {
 	root := p.roots[m.volume]
 	if m.subPath == "" {
 		return root, nil
 	}
 	info, err := p.env.Runner.Stat(ctx, root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &placeError{root, fmt.Errorf("%w: %s does not exist, and subPath is %q", ErrHostPath, root, m.subPath)}
+	}
 	if err != nil {
 		return "", hostError(err)
 	}

@@ -105,7 +105,8 @@ func (d *disk) mountOptions(skipReplay bool) string {
 	return strings.Join(append(options, d.options...), ",")
 }
 
-// below reports whether p is inside the directory base, which itself is not. Both are absolute; they are compared by whole components.
+// below reports whether p is inside the directory base, which itself is not. Both are absolute; they are compared by
+// whole components.
 func below(base, p string) bool {
 	base, p = path.Clean(base), path.Clean(p)
 	if base == "/" {

@@ -10,14 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PrepareVolumesAndGetBindings makes the volumes of a spec exist on the host and returns the bind mounts of every container, by the name of the container (of any kind) and
-// in the order of its volumeMounts.
+// PrepareVolumesAndGetBindings makes the volumes of a spec exist on the host and returns the bind mounts of every
+// container, by the name of the container (of any kind) and in the order of its volumeMounts.
 //
-// It is idempotent: on a host that is prepared for the same spec it changes nothing and returns the same. When it fails, the mounts that this call has made are taken down again.
-// A filesystem that it has made stays; so does a directory or file that a hostPath or subPath asked for.
+// It is idempotent: on a host that is prepared for the same spec it changes nothing and returns the same. When it
+// fails, the mounts that this call has made are taken down again. A filesystem that it has made stays; so does a
+// directory or file that a hostPath or subPath asked for.
 //
-// Errors: *[InvalidSpecError] alone when nothing else is wrong; otherwise *[PrepareError], whose parts are of the classes in this package and mostly *[VolumeError].
-// When ctx ends while mkfs or fsck runs, the error is [ErrInProgress], the program goes on, and the next call waits for it.
+// Errors: *[InvalidSpecError] alone when nothing else is wrong; otherwise *[PrepareError], whose parts are of the
+// classes in this package and mostly *[VolumeError]. When ctx ends while mkfs or fsck runs, the error is
+// [ErrInProgress], the program goes on, and the next call waits for it.
 func (e *Env) PrepareVolumesAndGetBindings(ctx context.Context, spec *v1.PodSpec) (map[string][]HostPathBindConfiguration, error) {
 	s, err := e.settings()
 	if err != nil {

@@ -82,6 +82,7 @@ func TestPersistentDiskIsFormattedOnceAndMounted(t *testing.T) {
 	require.Equal(t, []string{
 		"blockdev --getsize64 --getro /dev/sdb",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sdb",
+		"blockdev --getsize64 --getro /dev/sdb",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sdb",
 		"mkfs.ext4 -q /dev/sdb",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sdb",
@@ -535,4 +536,13 @@ func TestSubPath(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSubPathOfAHostPathThatIsNotThere(t *testing.T) {
+	h := fake.NewHost()
+	_, err := newEnv(h).PrepareVolumesAndGetBindings(testContext(t), podSpec(t, `
+containers: [{name: app, volumeMounts: [{name: v, mountPath: /v, subPath: a}]}]
+volumes: [{name: v, hostPath: {path: /nowhere}}]`))
+	require.ErrorIs(t, err, hostvolume.ErrHostPath)
+	require.Equal(t, "/nowhere", volumeErr(t, err).Place)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// contents is what a low-level probe has found on a device. Both empty means that it has found nothing, which is also what it says about many devices that
-// hold data: a damaged filesystem, a device that cannot be read.
+// contents is what a low-level probe has found on a device. Both empty means that it has found nothing, which is also
+// what it says about many devices that hold data: a damaged filesystem, a device that cannot be read.
 type contents struct {
 	fsType         string
 	partitionTable string
@@ -34,7 +34,8 @@ func (e *Env) probe(ctx context.Context, device string) (contents, error) {
 	return found, nil
 }
 
-// parseProbe reads the answer of blkid -p -o export. Only two answers are understood: exit 0 that names something, and exit 2 without output.
+// parseProbe reads the answer of blkid -p -o export. Only two answers are understood: exit 0 that names something, and
+// exit 2 without output.
 func parseProbe(result command.Result) (contents, error) {
 	output := bytes.TrimSpace(result.Stdout)
 	switch {
@@ -103,9 +104,10 @@ const (
 	spreadCount  = 64
 )
 
-// samples are the parts of a device that have to be zero before it counts as blank: the first and the last MiB, where boot sectors, superblocks, labels of volume managers,
-// headers of encryption and both copies of a partition table are; the places of ext's first backup superblocks for its
-// three block sizes; and parts spread evenly over the rest, which are also where xfs starts its allocation groups. A small device is read whole.
+// samples are the parts of a device that have to be zero before it counts as blank: the first and the last MiB, where
+// boot sectors, superblocks, labels of volume managers, headers of encryption and both copies of a partition table are;
+// the places of ext's first backup superblocks for its three block sizes; and parts spread evenly over the rest, which
+// are also where xfs starts its allocation groups. A small device is read whole.
 func samples(size int64) []extent {
 	var out []extent
 	add := func(offset, length int64) {

@@ -117,8 +117,8 @@ func randomFault(t *rapid.T) fake.HostFault {
 	return f
 }
 
-// For random machines, specs and faults: what was mounted before is mounted at the end and nothing else, no device that held data was ever written by mkfs, and
-// what is returned is there.
+// For random machines, specs and faults: what was mounted before is mounted at the end and nothing else, no device that
+// held data was ever written by mkfs, and what is returned is there.
 func TestNoSequenceOfFaultsLosesDataOrLeaksAMount(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h, metadata := randomHost(rt)

@@ -14,7 +14,8 @@ import (
 	"github.com/stateofworld/stateofworld/fake"
 )
 
-// The fake host answers as the real programs do: the same script on both gives the same exit codes and, where callers read it, the same output.
+// The fake host answers as the real programs do: the same script on both gives the same exit codes and, where callers
+// read it, the same output.
 func TestRealProgramsAndTheFakeHostAnswerAlike(t *testing.T) {
 	m := realMachine(t, "mkfs.ext4", "mkfs.xfs")
 	dir := t.TempDir()

@@ -19,7 +19,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/hostvolume"
 )
 
-// The tests whose names begin with TestReal run the real programs on loop devices and tmpfs, in the mount namespace that TestMain has made.
+// The tests whose names begin with TestReal run the real programs on loop devices and tmpfs, in the mount namespace
+// that TestMain has made.
 
 // packages are the Debian packages of the programs that the tests need.
 var packages = map[string]string{
@@ -96,8 +97,9 @@ var loopFiles atomic.Int32
 
 const loopPrefix = "hostvolume-test-loop-"
 
-// disk makes a loop device of a sparse file and links it as the persistent disk of that name. The file has no name any more when the test goes on, and the name
-// that it had bears the number of this process, so that loop devices that a killed test has left behind are found.
+// disk makes a loop device of a sparse file and links it as the persistent disk of that name. The file has no name any
+// more when the test goes on, and the name that it had bears the number of this process, so that loop devices that a
+// killed test has left behind are found.
 func (m *machine) disk(name string, size int64, losetupOptions ...string) string {
 	m.t.Helper()
 	if !installed("losetup") {

@@ -180,7 +180,8 @@ func TestRealDiskInUse(t *testing.T) {
 	})
 }
 
-// otherNamespace runs a shell script in a mount namespace of its own, which lives until the test ends, and returns its process id.
+// otherNamespace runs a shell script in a mount namespace of its own, which lives until the test ends, and returns its
+// process id.
 func otherNamespace(t *testing.T, script string) int {
 	t.Helper()
 	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", script+" && echo ready && exec sleep 600")
@@ -224,7 +225,8 @@ func TestRealNestedStackedAndStrangelyNamedMountsAreTakenDown(t *testing.T) {
 	require.Equal(t, []string{"/base2/a", "/base-x", "/base"}, m.mounts(), "the base itself stays")
 }
 
-// A finding of our own: umount follows a link in a mount that hides the one that is meant, and unmounts somebody else's.
+// A finding of our own: umount follows a link in a mount that hides the one that is meant, and unmounts somebody
+// else's.
 func TestRealPathOfAHiddenMountIsNotFollowedThroughALink(t *testing.T) {
 	m := realMachine(t)
 	outside := t.TempDir()
@@ -306,7 +308,8 @@ volumes: [{name: one, emptyDir: {medium: Memory}}, {name: data, gcePersistentDis
 	require.NoDirExists(t, m.base+"/tmpfss")
 }
 
-// mkfs opens the device exclusively, so a second one, of another process, does nothing: what single flight is between processes.
+// mkfs opens the device exclusively, so a second one, of another process, does nothing: what single flight is between
+// processes.
 func TestRealMkfsOfADeviceInUseDoesNothing(t *testing.T) {
 	m := realMachine(t, "mkfs.ext4")
 	device := m.disk("data", 64*mib)

@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// seen remembers by the path that the spec asks for on which devices a filesystem was seen. The zero value is ready for use.
+// seen remembers by the path that the spec asks for on which devices a filesystem was seen. The zero value is ready for
+// use.
 type seen struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -82,8 +83,9 @@ func (e *Env) remember(ctx context.Context, stateDir, device string) error {
 	return nil
 }
 
-// ForgetDevice forgets that a filesystem was seen on a device, so that it may be formatted if it is blank: call it when the disk has been replaced by a new one
-// that has the same name. device is the path as the spec asks for it, which a [VolumeError] of class [ErrFilesystemLost] bears.
+// ForgetDevice forgets that a filesystem was seen on a device, so that it may be formatted if it is blank: call it when
+// the disk has been replaced by a new one that has the same name. device is the path as the spec asks for it, which a
+// [VolumeError] of class [ErrFilesystemLost] bears.
 func (e *Env) ForgetDevice(ctx context.Context, device string) error {
 	s, err := e.settings()
 	if err != nil {

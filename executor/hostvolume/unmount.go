@@ -16,11 +16,15 @@ import (
 // undoTimeout bounds the taking down of a failed call's mounts, which goes on when the caller's context has ended.
 const undoTimeout = time.Minute
 
-// UnmountExistingVolumes unmounts everything that is mounted below the base directory, whoever mounted it, and nothing else. It goes on after failures, and removes the
-// mount points that this package has made, if they are empty. The base directory itself stays, mounted or not.
+// UnmountExistingVolumes unmounts everything that is mounted below the base directory, whoever mounted it, and nothing
+// else. It goes on after failures, and removes the mount points that this package has made, if they are empty. The base
+// directory itself stays, mounted or not.
 //
-// A mount that is gone afterwards is a success, whatever umount said; one that is still there is a failure. The error is *[UnmountError]; a mount that is in use is [ErrUnmountBusy].
-// Nothing mounted is a success.
+// A mount that is gone afterwards is a success, whatever umount said; one that is still there is a failure. Nothing
+// mounted is a success.
+//
+// Errors: [ErrInvalidOptions]; [ErrInProgress] when ctx ended while another call worked; else *[UnmountError], in which
+// a mount that is in use is [ErrUnmountBusy].
 func (e *Env) UnmountExistingVolumes(ctx context.Context) error {
 	s, err := e.settings()
 	if err != nil {
@@ -33,7 +37,7 @@ func (e *Env) UnmountExistingVolumes(ctx context.Context) error {
 	defer release()
 	base, err := e.realBase(ctx, s.BaseDir)
 	if err != nil {
-		return err
+		return &UnmountError{Errs: []error{err}}
 	}
 	gone := map[string]bool{} // mount points
 	failures := map[int]error{}
@@ -78,7 +82,8 @@ func (e *Env) unmountAll(ctx context.Context, mounts mountTable) map[int]error {
 
 // unmount takes the last mount at a path away. Its success says only that the program succeeded.
 func (e *Env) unmount(ctx context.Context, target string) error {
-	// Where a mount is hidden by a later one, its path may lead through a symbolic link to a mount that is none of ours. umount would follow it.
+	// Where a mount is hidden by a later one, its path may lead through a symbolic link to a mount that is none of
+	// ours. umount would follow it.
 	resolved, err := e.Runner.EvalSymlinks(ctx, target)
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be reached: %w", ErrUnmountBusy, target, err)
@@ -109,7 +114,8 @@ func sortedErrors(failures map[int]error) []error {
 	return errs
 }
 
-// removeMountPoints removes the directories that this package made for the mounts that are gone. One that is not empty, or in use again, stays, which harms nobody.
+// removeMountPoints removes the directories that this package made for the mounts that are gone. One that is not empty,
+// or in use again, stays, which harms nobody.
 func (e *Env) removeMountPoints(ctx context.Context, base string, gone map[string]bool) {
 	log := logr.FromContextOrDiscard(ctx)
 	used := map[string]bool{}
@@ -128,7 +134,8 @@ func (e *Env) removeMountPoints(ctx context.Context, base string, gone map[strin
 	}
 }
 
-// undo takes down what this call has mounted, last first, and returns the call's error with what came of it. It goes on when ctx has ended.
+// undo takes down what this call has mounted, last first, and returns the call's error with what came of it. It goes on
+// when ctx has ended.
 func (p *preparation) undo(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

@@ -157,7 +157,8 @@ func TestUnmountGoesOnAfterFailuresAndJoinsThem(t *testing.T) {
 	require.Equal(t, []string{base + "/b", base + "/b/in"}, mountPoints(h))
 }
 
-// A mount that is hidden by a later one keeps its path, and the path may lead elsewhere by now. umount would follow it there.
+// A mount that is hidden by a later one keeps its path, and the path may lead elsewhere by now. umount would follow it
+// there.
 func TestPathOfAHiddenMountIsNotFollowedThroughALink(t *testing.T) {
 	h := fake.NewHost()
 	mountAt(h, "/outside", base+"/x/b", base+"/x")

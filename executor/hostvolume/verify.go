@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// verifier turns a spec into a plan and collects everything that is wrong with it. It looks at nothing but the spec and the settings.
+// verifier turns a spec into a plan and collects everything that is wrong with it. It looks at nothing but the spec and
+// the settings.
 type verifier struct {
 	settings settings
 	plan     plan
@@ -195,7 +196,8 @@ func (v *verifier) name(p *field.Path, name string) {
 	}
 }
 
-// onlyKnown refuses every field of a struct of the API that is set and not named here, so that a field that is new in the API is never ignored silently.
+// onlyKnown refuses every field of a struct of the API that is set and not named here, so that a field that is new in
+// the API is never ignored silently.
 func (v *verifier) onlyKnown(p *field.Path, object any, known ...string) {
 	value := reflect.ValueOf(object).Elem()
 	for i := range value.NumField() {

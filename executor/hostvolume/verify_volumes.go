@@ -124,7 +124,8 @@ var hostPathTypes = []v1.HostPathType{
 	v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev,
 }
 
-// deviceName is what may follow "google-" in the name of a link. It becomes a path component and a part of command lines.
+// deviceName is what may follow "google-" in the name of a link. It becomes a path component and a part of command
+// lines.
 var deviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,199}$`)
 
 func (v *verifier) persistentDisk(p *field.Path, source *v1.GCEPersistentDiskVolumeSource, out *volume) {
