@@ -209,5 +209,6 @@ func ExampleHost() {
 		fmt.Println(result.ExitCode, err, host.MountTable())
 	}
 	// Output:
-	// 32 <nil> [] 0 <nil> [/data /dev/sdb ext4 ro]
+	// 32 <nil> []
+	// 0 <nil> [/data /dev/sdb ext4 ro]
 }

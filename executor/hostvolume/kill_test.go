@@ -129,7 +129,7 @@ func TestRealProcessKilledBetweenAnyTwoCommandsIsTakenOverByTheNext(t *testing.T
 		name     string
 		unmount  bool
 		commands int
-	}{{"prepare", false, 11}, {"unmount", true, 3}} {
+	}{{"prepare", false, 12}, {"unmount", true, 3}} {
 		for n := 0; n <= tc.commands; n++ {
 			t.Run(fmt.Sprintf("%s, before command %d", tc.name, n), func(t *testing.T) {
 				require.Equal(t, n < tc.commands, killAt(t, n, tc.unmount), "there are %d commands", tc.commands)
