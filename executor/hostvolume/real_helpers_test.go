@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -49,6 +50,9 @@ func realMachine(t testing.TB, programs ...string) *machine {
 		if !installed(program) {
 			t.Skipf("needs %s: install the package %s", program, packages[program])
 		}
+		if fsType, ok := strings.CutPrefix(program, "mkfs."); ok && !mountable(fsType) {
+			t.Skipf("the kernel here cannot mount %s", fsType)
+		}
 	}
 	dir := t.TempDir()
 	m := &machine{t: t, base: dir + "/base", links: dir + "/by-id"}
@@ -67,6 +71,15 @@ func installed(program string) bool {
 		}
 	}
 	return false
+}
+
+// mountable reports whether the kernel knows a filesystem, if need be after loading its module.
+func mountable(fsType string) bool {
+	known := func() bool {
+		data, _ := os.ReadFile("/proc/filesystems")
+		return slices.Contains(strings.Fields(string(data)), fsType)
+	}
+	return known() || exec.Command("modprobe", fsType).Run() == nil && known()
 }
 
 // newEnv is the Env of a new process. All links are attached disks.

@@ -16,11 +16,14 @@ import (
 	"github.com/stateofworld/stateofworld/executor/hostvolume"
 )
 
+// realFilesystems are what the tests make, and the size of a disk that takes it.
+var realFilesystems = []struct {
+	fsType string
+	size   int64
+}{{"ext4", 64 * mib}, {"xfs", 512 * mib}}
+
 func TestRealBlankDiskIsFormattedOnceAndKeepsItsData(t *testing.T) {
-	for _, tc := range []struct {
-		fsType string
-		size   int64
-	}{{"ext4", 64 * mib}, {"xfs", 512 * mib}} {
+	for _, tc := range realFilesystems {
 		t.Run(tc.fsType, func(t *testing.T) {
 			m := realMachine(t, "mkfs."+tc.fsType)
 			m.disk("data", tc.size)
@@ -74,13 +77,16 @@ func TestRealDiskWithAPartitionTableIsLeftAlone(t *testing.T) {
 
 // H02, kubernetes/kubernetes#142243
 func TestRealDamagedDisksAreLeftAlone(t *testing.T) {
-	t.Run("superblock destroyed, data intact", func(t *testing.T) {
-		m := realMachine(t, "mkfs.ext4")
-		device := m.disk("data", 64*mib)
-		m.sh("mkfs.ext4", "-q", device)
-		m.write(device, 1024, make([]byte, 1024))
-		realRefused(t, m, device, diskSpec(t), hostvolume.ErrNotBlank)
-	})
+	for _, tc := range realFilesystems {
+		t.Run("superblock destroyed, data intact, "+tc.fsType, func(t *testing.T) {
+			m := realMachine(t, "mkfs."+tc.fsType)
+			device := m.disk("data", tc.size)
+			m.sh("mkfs."+tc.fsType, "-q", device)
+			offset := map[string]int64{"ext4": 1024, "xfs": 0}[tc.fsType]
+			m.write(device, offset, make([]byte, 512))
+			realRefused(t, m, device, diskSpec(t, "fsType: "+tc.fsType), hostvolume.ErrNotBlank)
+		})
+	}
 	t.Run("needs a human", func(t *testing.T) {
 		m := realMachine(t, "mkfs.ext4", "debugfs")
 		device := m.disk("data", 64*mib)
@@ -120,40 +126,46 @@ func TestRealDamagedDisksAreLeftAlone(t *testing.T) {
 
 // H15, kubernetes/kubernetes#78880
 func TestRealWriteProtectedDisks(t *testing.T) {
-	m := realMachine(t, "mkfs.ext4")
-	file := t.TempDir() + "/disk"
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.NoError(t, os.Truncate(file, 64*mib))
-	device := m.loop(file, "--read-only")
-	require.NoError(t, os.Symlink(device, m.links+"/google-data"))
-	realRefused(t, m, device, diskSpec(t), hostvolume.ErrReadOnlyDevice)
-	realRefused(t, m, device, readOnly(diskSpec(t)), hostvolume.ErrUnformattedReadOnly)
+	for _, tc := range realFilesystems {
+		t.Run(tc.fsType, func(t *testing.T) {
+			m := realMachine(t, "mkfs."+tc.fsType)
+			link := m.links + "/google-data"
+			device := m.disk("data", tc.size, "--read-only")
+			toWrite, toRead := diskSpec(t, "fsType: "+tc.fsType), readOnly(diskSpec(t, "fsType: "+tc.fsType))
+			realRefused(t, m, device, toWrite, hostvolume.ErrReadOnlyDevice)
+			realRefused(t, m, device, toRead, hostvolume.ErrUnformattedReadOnly)
 
-	m.sh("losetup", "--detach", device)
-	m.sh("mkfs.ext4", "-q", file)
-	device = m.loop(file, "--read-only")
-	require.NoError(t, os.Remove(m.links+"/google-data"))
-	require.NoError(t, os.Symlink(device, m.links+"/google-data"))
-	realRefused(t, m, device, diskSpec(t), hostvolume.ErrReadOnlyDevice)
-	got, err := m.env.PrepareVolumesAndGetBindings(testContext(t), readOnly(diskSpec(t)))
-	require.NoError(t, err)
-	require.ErrorIs(t, os.WriteFile(got["app"][0].HostPath+"/x", nil, 0o600), syscall.EROFS)
+			file := t.TempDir() + "/formatted"
+			require.NoError(t, os.WriteFile(file, nil, 0o600))
+			require.NoError(t, os.Truncate(file, tc.size))
+			m.sh("mkfs."+tc.fsType, "-q", file)
+			device = m.loop(file, "--read-only")
+			require.NoError(t, os.Remove(link))
+			require.NoError(t, os.Symlink(device, link))
+			realRefused(t, m, device, toWrite, hostvolume.ErrReadOnlyDevice)
+			got, err := m.env.PrepareVolumesAndGetBindings(testContext(t), toRead)
+			require.NoError(t, err)
+			require.ErrorIs(t, os.WriteFile(got["app"][0].HostPath+"/x", nil, 0o600), syscall.EROFS)
+		})
+	}
 }
 
 // H05, runatlantis/terraform-gce-atlantis#107
 func TestRealDiskInUse(t *testing.T) {
-	t.Run("mounted elsewhere", func(t *testing.T) {
-		m := realMachine(t, "mkfs.ext4")
-		device := m.disk("data", 64*mib)
-		m.sh("mkfs.ext4", "-q", device)
-		other := t.TempDir() + "/other place"
-		require.NoError(t, os.Mkdir(other, 0o755))
-		m.sh("mount", device, other)
-		t.Cleanup(func() { _ = exec.Command("umount", other).Run() })
-		_, err := m.env.PrepareVolumesAndGetBindings(testContext(t), diskSpec(t))
-		require.ErrorIs(t, err, hostvolume.ErrDeviceBusy)
-		require.Equal(t, other, volumeErr(t, err).Place)
-	})
+	for _, tc := range realFilesystems {
+		t.Run("mounted elsewhere, "+tc.fsType, func(t *testing.T) {
+			m := realMachine(t, "mkfs."+tc.fsType)
+			device := m.disk("data", tc.size)
+			m.sh("mkfs."+tc.fsType, "-q", device)
+			other := t.TempDir() + "/other place"
+			require.NoError(t, os.Mkdir(other, 0o755))
+			m.sh("mount", device, other)
+			t.Cleanup(func() { _ = exec.Command("umount", other).Run() })
+			_, err := m.env.PrepareVolumesAndGetBindings(testContext(t), diskSpec(t, "fsType: "+tc.fsType))
+			require.ErrorIs(t, err, hostvolume.ErrDeviceBusy)
+			require.Equal(t, other, volumeErr(t, err).Place)
+		})
+	}
 	t.Run("mounted in another mount namespace, where mountinfo does not show it", func(t *testing.T) {
 		m := realMachine(t, "mkfs.ext4", "unshare")
 		device := m.disk("data", 64*mib)
