@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"sigs.k8s.io/yaml"
+)
+
+// inputError says what is wrong with the input, and where.
+type inputError struct {
+	file     string
+	document int    // of the file, from 1; 0: the whole file
+	line     int    // of the file, from 1; 0: not known
+	object   string // as in `Pod "shop/web-0"`; empty: none
+	err      error
+}
+
+func (e *inputError) Error() string {
+	var b strings.Builder
+	b.WriteString(quoted(e.file))
+	if e.document > 0 {
+		fmt.Fprintf(&b, ": document %d", e.document)
+	}
+	if e.line > 0 {
+		fmt.Fprintf(&b, ", line %d", e.line)
+	}
+	if e.object != "" {
+		b.WriteString(": " + e.object)
+	}
+	return b.String() + ": " + cleaned(e.err.Error())
+}
+
+func (e *inputError) Unwrap() error { return e.err }
+
+// loading is how far a load has come. Another goroutine may look.
+type loading struct {
+	objects atomic.Int64
+	bytes   atomic.Int64
+}
+
+// load reads all files, "-" being stdin, into one dump. Nothing of the dump is used unless all of it is good.
+func load(ctx context.Context, files []string, stdin io.Reader, progress *loading) (*dump, error) {
+	l := &loader{ctx: ctx, dump: newDump(), progress: progress}
+	for _, file := range files {
+		if err := l.file(file, stdin); err != nil {
+			return nil, err
+		}
+	}
+	return l.dump, nil
+}
+
+type loader struct {
+	ctx      context.Context
+	dump     *dump
+	progress *loading
+
+	name     string // of the file being read
+	document int    // number of the document being read
+	last     head   // kind and version of the last object, if it is one that is read
+}
+
+func (l *loader) file(name string, stdin io.Reader) error {
+	l.name, l.document = name, 0
+	in := stdin
+	if name == "-" {
+		l.name = "standard input"
+	} else {
+		f, err := os.Open(name)
+		if err != nil {
+			return &inputError{file: name, err: errors.Unwrap(err)} // without the name, which comes first anyway
+		}
+		defer f.Close()
+		in = f
+	}
+	r := bufio.NewReaderSize(&source{ctx: l.ctx, r: in, n: &l.progress.bytes}, 1<<16)
+	start, err := peekFirst(r)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return &inputError{file: l.name, err: err}
+	}
+	switch start {
+	case '{', '[':
+		err = l.json(r)
+	default:
+		err = l.yaml(r)
+	}
+	if err == nil && l.document == 0 {
+		return &inputError{file: l.name, err: errors.New("there are no Kubernetes objects in it")}
+	}
+	return err
+}
+
+// source adds up what is read through it, and ends with its context.
+type source struct {
+	ctx context.Context
+	r   io.Reader
+	n   *atomic.Int64
+}
+
+func (c *source) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+var errUTF16 = errors.New("is UTF-16, as PowerShell's > writes it: save it as UTF-8")
+
+// peekFirst returns the first byte that is not white space, without consuming more than a byte order mark.
+func peekFirst(r *bufio.Reader) (byte, error) {
+	mark, err := r.Peek(3)
+	switch {
+	case bytes.HasPrefix(mark, []byte{0xff, 0xfe}), bytes.HasPrefix(mark, []byte{0xfe, 0xff}):
+		return 0, errUTF16
+	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
+		_, err = r.Discard(3)
+	case errors.Is(err, io.EOF):
+		err = nil // it is only short
+	}
+	if err != nil {
+		return 0, err
+	}
+	for n := 1; n <= r.Size(); n++ {
+		b, err := r.Peek(n)
+		if len(b) < n {
+			return 0, err
+		}
+		if c := b[n-1]; !strings.ContainsRune(" \t\r\n", rune(c)) {
+			return c, nil
+		}
+	}
+	return 0, nil
+}
+
+// yaml reads the documents one by one. Each is held in memory as a whole: it has to be, to be parsed.
+func (l *loader) yaml(r *bufio.Reader) error {
+	var text []byte
+	first, line := 1, 0 // of the document, of the file
+	parse := func() error {
+		if blankYAML(text) {
+			return nil
+		}
+		l.document++
+		data, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			return l.yamlError(err, first)
+		}
+		// The lines of the text are lost now: a bad field is named by its object, and placed at the document's first line.
+		return l.value(newJSONSource(bytes.NewReader(data), first))
+	}
+	for {
+		chunk, err := r.ReadSlice('\n')
+		ended := err != nil && !errors.Is(err, bufio.ErrBufferFull)
+		newLine := len(text) == 0 || text[len(text)-1] == '\n'
+		if newLine && len(chunk) > 0 {
+			line++
+		}
+		if newLine && isSeparator(chunk) {
+			if err := parse(); err != nil {
+				return err
+			}
+			text, first = append(text[:0], '\n'), line
+			// What follows on the line of the dashes belongs to the document; so does, for the line numbers, the line itself.
+			if rest := bytes.TrimSpace(chunk[3:]); len(rest) > 0 && chunk[0] == '-' && rest[0] != '#' {
+				text = append(append(text[:0], rest...), '\n')
+			}
+		} else {
+			text = append(text, chunk...)
+		}
+		if ended {
+			if !errors.Is(err, io.EOF) {
+				return &inputError{file: l.name, document: l.document + 1, line: line, err: err}
+			}
+			return parse()
+		}
+	}
+}
+
+// isSeparator says whether a line ends a document: "---" or "...", alone or with something after a space.
+func isSeparator(line []byte) bool {
+	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
+		return false
+	}
+	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
+}
+
+// blankYAML says whether there is nothing but comments and white space.
+func blankYAML(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && line[0] != '%' {
+			return false
+		}
+	}
+	return true
+}
+
+// yamlError places an error of the YAML parser, whose lines count from the document's first.
+func (l *loader) yamlError(err error, first int) error {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.Replace(text, "unmarshal errors:\n  ", "", 1)
+	at := &inputError{file: l.name, document: l.document, line: first}
+	var line int
+	if n, _ := fmt.Sscanf(text, "line %d: ", &line); n == 1 {
+		at.line = first + line - 1
+		_, text, _ = strings.Cut(text, ": ")
+	}
+	text, _, _ = strings.Cut(text, "\n") // one error is enough
+	at.err = errors.New(text)
+	return at
+}
