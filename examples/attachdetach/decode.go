@@ -58,6 +58,9 @@ func (d *dump) keep(h *head, o object) error {
 	if h.Kind == "" {
 		return &fieldError{"kind", "is missing"}
 	}
+	if _, ok := groups[h.Kind]; ok && h.APIVersion == "" {
+		return &fieldError{"apiVersion", "is missing"}
+	}
 	if o == nil {
 		d.skipped.add(fmt.Sprintf("objects of kind %s (%s)", quoted(h.Kind), quoted(h.APIVersion)), objectName(h.Metadata))
 		return nil

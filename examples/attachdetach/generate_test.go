@@ -238,4 +238,4 @@ var generatedNoise = strings.TrimSuffix(strings.Repeat(`                    {
                         "operation": "Update",
                         "time": "2026-01-31T12:00:00Z"
                     },
-`, 4), ",\n") + "\n"
+`, 2), ",\n") + "\n"

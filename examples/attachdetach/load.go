@@ -19,17 +19,21 @@ type inputError struct {
 	file     string
 	document int    // of the file, from 1; 0: the whole file
 	line     int    // of the file, from 1; 0: not known
+	from     bool   // line is only where the document begins
 	object   string // as in `Pod "shop/web-0"`; empty: none
 	err      error
 }
 
 func (e *inputError) Error() string {
 	var b strings.Builder
-	b.WriteString(quoted(e.file))
+	b.WriteString(fileName(e.file))
 	if e.document > 0 {
 		fmt.Fprintf(&b, ": document %d", e.document)
 	}
-	if e.line > 0 {
+	switch {
+	case e.line > 0 && e.from:
+		fmt.Fprintf(&b, " (from line %d on)", e.line)
+	case e.line > 0:
 		fmt.Fprintf(&b, ", line %d", e.line)
 	}
 	if e.object != "" {
@@ -39,6 +43,14 @@ func (e *inputError) Error() string {
 }
 
 func (e *inputError) Unwrap() error { return e.err }
+
+// fileName is how a file is called in messages.
+func fileName(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return quoted(file)
+}
 
 // loading is how far a load has come. Another goroutine may look.
 type loading struct {
@@ -64,15 +76,14 @@ type loader struct {
 
 	name     string // of the file being read
 	document int    // number of the document being read
+	isYAML   bool   // the lines of objects are not known, only those of documents
 	last     head   // kind and version of the last object, if it is one that is read
 }
 
 func (l *loader) file(name string, stdin io.Reader) error {
-	l.name, l.document = name, 0
+	l.name, l.document, l.isYAML = name, 0, false
 	in := stdin
-	if name == "-" {
-		l.name = "standard input"
-	} else {
+	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return &inputError{file: name, err: errors.Unwrap(err)} // without the name, which comes first anyway
@@ -143,6 +154,7 @@ func peekFirst(r *bufio.Reader) (byte, error) {
 
 // yaml reads the documents one by one. Each is held in memory as a whole: it has to be, to be parsed.
 func (l *loader) yaml(r *bufio.Reader) error {
+	l.isYAML = true
 	var text []byte
 	first, line := 1, 0 // of the document, of the file
 	parse := func() error {
@@ -208,10 +220,10 @@ func (l *loader) yamlError(err error, first int) error {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")
 	text = strings.Replace(text, "unmarshal errors:\n  ", "", 1)
-	at := &inputError{file: l.name, document: l.document, line: first}
+	at := &inputError{file: l.name, document: l.document, line: first, from: true}
 	var line int
 	if n, _ := fmt.Sscanf(text, "line %d: ", &line); n == 1 {
-		at.line = first + line - 1
+		at.line, at.from = first+line-1, false
 		_, text, _ = strings.Cut(text, ": ")
 	}
 	text, _, _ = strings.Cut(text, "\n") // one error is enough

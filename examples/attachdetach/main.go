@@ -14,7 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -91,14 +91,26 @@ func parseFlags(args []string) (options, error) {
 	})
 	flags.StringVar(&o.format, "o", o.format, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
-	flags.DurationVar(&o.timeout, "timeout", o.timeout, "")
-	flags.DurationVar(&o.latency, "latency", o.latency, "")
-	flags.Float64Var(&o.failRate, "fail-rate", 0, "")
-	flags.Uint64Var(&o.seed, "seed", o.seed, "")
+	value(flags, "timeout", &o.timeout, time.ParseDuration, "must be a time like 30s or 2m")
+	value(flags, "latency", &o.latency, time.ParseDuration, "must be a time like 100ms")
+	value(flags, "fail-rate", &o.failRate, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "must be a number from 0 to 1")
+	value(flags, "seed", &o.seed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }, "must be a whole number")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	return o, o.validate(flags.Args())
+}
+
+// value defines a flag whose error says what it must be.
+func value[T any](flags *flag.FlagSet, name string, to *T, parse func(string) (T, error), must string) {
+	flags.Func(name, "", func(text string) error {
+		v, err := parse(text)
+		if err != nil {
+			return errors.New(must)
+		}
+		*to = v
+		return nil
+	})
 }
 
 func (o *options) validate(rest []string) error {
@@ -108,7 +120,7 @@ func (o *options) validate(rest []string) error {
 			return errors.New("-f: the name of the file is empty")
 		}
 		if seen[file] {
-			return fmt.Errorf("-f %s is given twice", quoted(file))
+			return fmt.Errorf("-f %s is given twice", file)
 		}
 		seen[file] = true
 	}
@@ -212,7 +224,10 @@ func reconcile(ctx context.Context, d *dump, o options, line *progress, stdout, 
 	unresolved := s.worlds.unresolved()
 	from := "built in; see -h for how to load your own"
 	if len(o.files) > 0 {
-		from = "from " + strings.Join(o.files, ", ")
+		from = "from"
+		for _, file := range o.files {
+			from += " " + fileName(file)
+		}
 	}
 	p.say("loaded", "%s (%s)", d.size(), from)
 	p.skipped(d.skipped.list(), unresolved)

@@ -25,27 +25,21 @@ type printer struct {
 // say writes a line about the program itself.
 func (p *printer) say(verb, format string, args ...any) {
 	p.progress.erase()
-	fmt.Fprintf(p.w, "%-9s  %s\n", verb, cleaned(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(p.w, "%-10s  %s\n", verb, cleaned(fmt.Sprintf(format, args...)))
 }
 
 // skipped says what was left out, and of what nobody knows what it wishes.
 func (p *printer) skipped(skipped, unresolved []tallied) {
 	for _, t := range skipped {
-		p.say("skipped", "%d %s: %s", t.Count, t.Reason, examples(t))
+		p.say("skipped", "%s: %d (%s)", t.Reason, t.Count, examples(t))
 	}
 	for _, t := range unresolved {
-		p.say("unresolved", "%d %s: %s", t.Count, t.Reason, examples(t))
+		p.say("unresolved", "%s: %d (%s)", t.Reason, t.Count, examples(t))
 	}
 }
 
 func examples(t tallied) string {
-	text := ""
-	for i, name := range t.Examples {
-		if i > 0 {
-			text += ", "
-		}
-		text += quoted(name)
-	}
+	text := strings.Join(t.Examples, ", ")
 	if t.Count > len(t.Examples) {
 		text += ", ..."
 	}
@@ -161,21 +155,23 @@ func printJSON(w io.Writer, r result) error {
 
 // conclusion is the last line.
 func conclusion(r result) string {
-	open := 0
+	open, all := map[v1.UniqueVolumeName]bool{}, map[v1.UniqueVolumeName]bool{}
 	for _, row := range r.Volumes {
+		all[row.Volume] = true
 		if !row.Converged {
-			open++
+			open[row.Volume] = true
 		}
 	}
-	took := time.Duration(r.Seconds * float64(time.Second))
+	took := milliseconds(time.Duration(r.Seconds * float64(time.Second)))
 	did := fmt.Sprintf("%s, %s", tried(r.Events.Attach, "attach", "attaches"), tried(r.Events.Detach, "detach", "detaches"))
-	if r.Converged {
-		return fmt.Sprintf("converged in %s: %s", milliseconds(took), did)
+	switch {
+	case r.Converged:
+		return fmt.Sprintf("converged in %s: %s, %s", took, count(len(all), "volume"), did)
+	case len(open) == 0:
+		return fmt.Sprintf("NOT FINISHED after %s (%s): %s, %s", took, r.Why, count(len(all), "volume"), did)
+	default:
+		return fmt.Sprintf("NOT CONVERGED after %s (%s): %d of %s, %s", took, r.Why, len(open), count(len(all), "volume"), did)
 	}
-	if open == 0 {
-		return fmt.Sprintf("not finished after %s: %s; %s", milliseconds(took), r.Why, did)
-	}
-	return fmt.Sprintf("NOT CONVERGED after %s, %d of %d: %s; %s", milliseconds(took), open, len(r.Volumes), r.Why, did)
 }
 
 // tried says how often something was done, and not.

@@ -31,6 +31,7 @@ const bigWorld = 50
 type simulation struct {
 	dump     *dump
 	worlds   *worlds
+	storage  *backend
 	rc       *reconciler.Reconciler
 	recorder *recorder
 	names    map[v1.UniqueVolumeName]names
@@ -48,11 +49,10 @@ func newSimulation(d *dump, o options) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	storage := newBackend(w.plugins, o)
-	w.attachAsBefore(d, storage)
-	s := &simulation{dump: d, worlds: w, names: volumeNames(d, w.plugins), podNames: podNames(d)}
+	s := &simulation{dump: d, worlds: w, storage: newBackend(w.plugins, o), names: volumeNames(d, w.plugins), podNames: podNames(d)}
+	w.attachAsBefore(d, s.storage)
 	if len(o.files) == 0 {
-		planFailures(storage)
+		planFailures(s.storage)
 		s.script = builtinScript()
 	}
 	for v := range w.desired.VolumesToAttach() {
@@ -64,7 +64,7 @@ func newSimulation(d *dump, o options) (*simulation, error) {
 	s.isBig = w.desired.Sizes().Volumes+w.actual.Sizes().Volumes > bigWorld
 	s.recorder = newRecorder(time.Now(), s.isBig && !o.verbose)
 	s.rc, err = reconciler.New(reconciler.Config{
-		Desired: w.desired, Actual: w.actual, Attacher: storage, Reports: reportSink{},
+		Desired: w.desired, Actual: w.actual, Attacher: s.storage, Reports: reportSink{},
 		Notices: s.recorder.notice, Observer: s.recorder.observer(),
 		Operations: executor.Options{MaxConcurrent: maxCalls, Rand: seededRand(o.seed)},
 	})
@@ -135,9 +135,9 @@ func (s *simulation) look(ctx context.Context, start time.Time, timeout time.Dur
 	case ctx.Err() != nil:
 		v.why = "interrupted"
 	case !time.Now().Before(deadline):
-		v.why = fmt.Sprintf("the timeout of %s is over", timeout)
+		v.why = "timed out"
 	case len(s.script) == 0 && s.rests(deadline):
-		v.why, stuck = "nothing will change that in time", true
+		v.why, stuck = "nothing more would happen before the timeout", true
 	default:
 		return v, false
 	}

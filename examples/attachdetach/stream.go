@@ -299,7 +299,7 @@ func jsonType(e *json.UnmarshalTypeError) string {
 }
 
 func (l *loader) failed(line int, object string, err error) error {
-	return &inputError{file: l.name, document: l.document, line: line, object: object, err: err}
+	return &inputError{file: l.name, document: l.document, line: line, from: l.isYAML, object: object, err: err}
 }
 
 // syntax places an error of the decoder itself, or of the reader below it.

@@ -82,7 +82,7 @@ func builtinScript() []step {
 			do:    func(d *dump, p *populator.Populator) { movePod(d, p, builtinPod("db-0", 2, "node-c", "data-db-0")) },
 		},
 		{
-			after: 900 * time.Millisecond,
+			after: 1200 * time.Millisecond,
 			what:  event{verb: "unmount", volume: builtinName("data-db-0"), node: "node-b", text: "node-b says that it is in use no more"},
 			do:    func(d *dump, p *populator.Populator) { setInUse(d, p, "node-b") },
 		},
