@@ -163,7 +163,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	line.erase()
 	if err != nil {
 		fmt.Fprintf(stderr, "attachdetach: %v\n", err)
-		if errors.Is(err, context.Canceled) {
+		if errors.Is(err, errInterrupted) {
 			return exitNotConverged
 		}
 		return exitBadInput
@@ -176,6 +176,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	return code
 }
+
+var errInterrupted = errors.New("interrupted while reading; nothing was done")
 
 // read loads the dump, or returns the built-in world.
 func read(ctx context.Context, o options, stdin io.Reader, line *progress) (*dump, error) {
@@ -198,9 +200,12 @@ func read(ctx context.Context, o options, stdin io.Reader, line *progress) (*dum
 	for {
 		select {
 		case l := <-done:
+			if ctx.Err() != nil {
+				return nil, errInterrupted
+			}
 			return l.dump, l.err
 		case <-ctx.Done():
-			return nil, fmt.Errorf("interrupted while reading; nothing was done: %w", ctx.Err())
+			return nil, errInterrupted
 		case <-ticker.C:
 			line.show(func() string {
 				return fmt.Sprintf("reading: %d objects, %d MB", soFar.objects.Load(), soFar.bytes.Load()>>20)
@@ -238,7 +243,7 @@ func reconcile(ctx context.Context, d *dump, o options, line *progress, stdout, 
 	}
 	line.erase()
 	r := result{
-		Converged: v.converged, Why: v.why, Seconds: v.took.Seconds(), Volumes: v.rows, Events: s.summary(),
+		Converged: v.converged, Why: v.why, Seconds: v.took.Seconds(), Volumes: v.rows, Events: v.events,
 		Loaded:  loaded{len(d.nodes), len(d.pods), len(d.claims), len(d.volumes), len(d.attachments)},
 		Skipped: d.skipped.list(), Unresolved: unresolved,
 	}

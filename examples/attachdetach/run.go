@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -57,7 +58,7 @@ func newSimulation(d *dump, o options) (*simulation, error) {
 	}
 	for v := range w.desired.VolumesToAttach() {
 		s.wished++
-		if w.actual.VolumeNodeExists(v.VolumeName, v.NodeName) {
+		if w.actual.GetAttachState(v.VolumeName, v.NodeName) == cache.Attached {
 			s.standing++
 		}
 	}
@@ -94,12 +95,13 @@ type verdict struct {
 	converged bool
 	why       string // if not
 	took      time.Duration
+	events    summary
 	rows      []row
 }
 
 // run reconciles until everything is as it is wished, until nothing would change any more, until the timeout, or until ctx
 // ends. tick is called again and again meanwhile.
-func (s *simulation) run(ctx context.Context, timeout time.Duration, tick func()) (verdict, error) {
+func (s *simulation) run(ctx context.Context, timeout time.Duration, tick func()) (v verdict, err error) {
 	// What is under way when ctx ends is not cancelled before the rows are read: it would all be uncertain.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
@@ -107,7 +109,9 @@ func (s *simulation) run(ctx context.Context, timeout time.Duration, tick func()
 	go func() { ended <- s.rc.Run(running) }()
 	defer func() {
 		stop()
-		<-ended
+		if stopErr := <-ended; !errors.Is(stopErr, context.Canceled) {
+			err = fmt.Errorf("run the reconciler: %w", stopErr)
+		}
 	}()
 
 	start := time.Now()
@@ -141,7 +145,7 @@ func (s *simulation) look(ctx context.Context, start time.Time, timeout time.Dur
 	default:
 		return v, false
 	}
-	v.rows = s.rows()
+	v.events, v.rows = s.summary(), s.rows()
 	if len(s.script) == 0 && !slices.ContainsFunc(v.rows, func(r row) bool { return !r.Converged }) {
 		v.converged, v.why = true, ""
 	} else if stuck && slices.ContainsFunc(v.rows, func(r row) bool { return r.isDue(deadline) }) {
