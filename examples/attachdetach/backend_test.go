@@ -147,5 +147,5 @@ func TestTheStorageBeginsWithWhatTheDumpSays(t *testing.T) {
 		name("pvc-mysql"): {"worker-1"}, name("pvc-queue"): {"worker-1"}, name("pvc-cache"): {"worker-3"},
 		name("pvc-old"): {"worker-4"}, name("pvc-search"): {"worker-8"},
 	}, s.storage.truth())
-	require.EqualValues(t, 30, progress.objects.Load())
+	require.EqualValues(t, 32, progress.objects.Load())
 }

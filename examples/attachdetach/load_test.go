@@ -20,7 +20,7 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 	for _, c := range []struct{ name, input, want string }{
 		{"nothing", "", "there are no Kubernetes objects in it"},
 		{"white space", " \n\t\n", "there are no Kubernetes objects in it"},
-		{"comments", "# kubectl get pods\n---\n---\n# end\n", "there are no Kubernetes objects in it"},
+		{"comments", "# kubectl get pods\n---\n---\n# end\n---", "there are no Kubernetes objects in it"},
 		{"UTF-16", "\xff\xfea\x00", "is UTF-16, as PowerShell's > writes it: save it as UTF-8"},
 		{"text", "No resources found", `document 1 (from line 1 on): there must be Kubernetes objects, not the string "No resources found"`},
 		{"number", "\n 17", "document 1 (from line 1 on): there must be Kubernetes objects, not 17"},
@@ -66,6 +66,7 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 
 		{"YAML with a tab", "kind: Pod\nmetadata:\n\tname: x\n", "document 1, line 3: found character that cannot start any token"},
 		{"YAML with a key twice", "kind: X\n---\nkind: Pod\nkind: Node\n", `document 2, line 4: key "kind" already set in map`},
+		{"YAML that ends with dashes", "kind: X\n--- {kind: }\n---", "document 2 (from line 2 on): kind: is missing"},
 		{"YAML that ends too early", "kind: X\n--- # the second\nkind: Pod\nfoo: [\n", "document 2, line 4: did not find expected node content"},
 		{"YAML that explodes", explodingYAML(), "document 1 (from line 1 on): document contains excessive aliasing"},
 		{"a wrong field in YAML", "kind: X\n---\n\napiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  namespace: ns\nspec:\n  nodeName: [7]\n",

@@ -183,6 +183,9 @@ func TestWhatIsDueBeforeTheTimeoutIsWaitedFor(t *testing.T) {
 	r := decodeResult(t, program(t, "", "-f", "testdata/stuck.json", "-o", "json", "-timeout", "10m"))
 	require.Equal(t, map[string]uint64{"ForceTimeout": 1, "ForceNodeDeleted": 1}, r.Events.Forced)
 	require.False(t, r.Converged, "the volume that a healthy node uses is left alone")
+
+	events := program(t, "", "-f", "testdata/stuck.json", "-timeout", "10m").stdout
+	require.Contains(t, events, "  360.00s  force    shop/data-cache-0   worker-3  ")
 }
 
 // The same cluster, however it is written down.

@@ -29,7 +29,7 @@ type row struct {
 	Attempts         int                 `json:"attempts,omitempty"`
 	LastError        string              `json:"lastError,omitempty"`
 
-	moves bool // an operation is under way, or about to start
+	moves bool // an operation on it is under way, or about to start
 }
 
 // rows returns a row for each (volume, node) of either world, and for each volume that is in neither.
@@ -111,11 +111,6 @@ func (s *simulation) nameUnresolved(e *reconciler.Explanation) {
 			}
 		}
 	}
-}
-
-// isDue says whether something will happen to an open row before deadline.
-func (r *row) isDue(deadline time.Time) bool {
-	return !r.Converged && (r.moves || r.Until != nil && r.Until.Before(deadline))
 }
 
 // name is the name that a user knows: that of the claim, else of the persistent volume, else the one in the worlds.

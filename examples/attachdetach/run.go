@@ -148,8 +148,8 @@ func (s *simulation) look(ctx context.Context, start time.Time, timeout time.Dur
 	v.events, v.rows = s.summary(), s.rows()
 	if len(s.script) == 0 && !slices.ContainsFunc(v.rows, func(r row) bool { return !r.Converged }) {
 		v.converged, v.why = true, ""
-	} else if stuck && slices.ContainsFunc(v.rows, func(r row) bool { return r.isDue(deadline) }) {
-		return v, false // a change has not come to its pair yet
+	} else if stuck && slices.ContainsFunc(v.rows, func(r row) bool { return r.moves }) {
+		return v, false // the queue looked empty between a change and its consequence
 	}
 	v.took = time.Since(start)
 	return v, true
