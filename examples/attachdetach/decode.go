@@ -182,8 +182,12 @@ func (f *podFields) addTo(d *dump) error {
 			d.skipped.add("inline CSI volumes: they live in the pod and are not attached", full)
 			continue
 		default:
-			if kind := source.kind(); kind != "" && kind != "hostPath" {
+			kind := source.kind()
+			if kind != "" && kind != "hostPath" {
 				d.skipped.add("inline volumes of type "+kind+": no plugin here attaches them", full)
+			}
+			if slices.Contains(migrated, kind) {
+				d.migrated[f.Metadata.key()] = true
 			}
 			continue
 		}

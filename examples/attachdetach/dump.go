@@ -27,6 +27,8 @@ type dump struct {
 	unattached map[string]bool
 	// foreign names the type of each persistent volume that is not a CSI volume.
 	foreign map[string]string
+	// migrated are the pods with inline volumes of the types that are named so in decode.go.
+	migrated map[types.NamespacedName]bool
 
 	skipped tally
 }
@@ -40,6 +42,7 @@ func newDump() *dump {
 		attachments: map[string]*storagev1.VolumeAttachment{},
 		unattached:  map[string]bool{},
 		foreign:     map[string]string{},
+		migrated:    map[types.NamespacedName]bool{},
 	}
 }
 

@@ -196,6 +196,23 @@ func TestPodsBeingDeletedCountUntilNoContainerRuns(t *testing.T) {
 	}
 }
 
+// Kubernetes attaches such volumes through a CSI driver, under a name that only it knows: nothing on the pod's node may be
+// taken for unwanted.
+func TestNodesOfPodsWithMigratedVolumesAreLeftAsTheyAre(t *testing.T) {
+	nodeWithVolume := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","annotations":{"volumes.kubernetes.io/controller-managed-attach-detach":"true"}},"status":{"volumesAttached":[{"name":"kubernetes.io/csi/ebs.csi.aws.com^v"}]}}`
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","namespace":"y"},"spec":{"nodeName":"n","volumes":[{"name":"a",%s}]}}`
+	for source, explained := range map[string]string{
+		`"awsElasticBlockStore":{"volumeID":"v"}`: "waiting: the node has pods whose volumes are not known (y/x)",
+		`"emptyDir":{}`: "",
+	} {
+		r := decodeResult(t, program(t, nodeWithVolume+fmt.Sprintf(pod, source), "-f", "-", "-o", "json"))
+		require.Equal(t, explained == "", r.Converged)
+		if !r.Converged {
+			require.Contains(t, r.Volumes[0].Explanation, explained)
+		}
+	}
+}
+
 // The line that is counted while reading ahead is that of the byte, whatever the reader hands out at once.
 func TestLinesAreCountedRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -66,6 +66,7 @@ The table names a volume by its claim, or else by its PersistentVolume.
 Exit codes:
 
   0   converged: volumes are attached where pods use them, and nowhere else
+      (pods whose volumes cannot be resolved are listed, and do not count)
   1   not converged
   2   bad flags or bad input: nothing was done
 `

@@ -170,14 +170,10 @@ func (s *simulation) play() {
 		return
 	}
 	next := &s.script[0]
-	if next.when != nil {
-		if !next.when(s.worlds.actual) {
+	if s.stepDue.IsZero() {
+		if next.when != nil && !next.when(s.worlds.actual) {
 			return
 		}
-		next.when = nil
-		s.stepDue = time.Now().Add(next.after)
-	}
-	if s.stepDue.IsZero() {
 		s.stepDue = time.Now().Add(next.after)
 	}
 	if time.Now().Before(s.stepDue) {

@@ -136,6 +136,9 @@ func uniquePodName(pod *v1.Pod) cache.UniquePodName {
 // usesMigrated says whether a pod uses a volume that Kubernetes attaches through a CSI driver although its object is of
 // an older type.
 func (d *dump) usesMigrated(pod *v1.Pod) bool {
+	if d.migrated[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
+		return true
+	}
 	for _, volume := range pod.Spec.Volumes {
 		name := ""
 		switch {
