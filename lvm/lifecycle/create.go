@@ -1,0 +1,154 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stateofworld/stateofworld/lvm"
+)
+
+// maxConflicts is how often a patch is made anew, within one attempt, for an object that keeps changing.
+const maxConflicts = 5
+
+// The order in which a logical volume is made, so that the process may stop between any two steps:
+//
+//	read the claim        it must still want it: same UID, node and spec, "creating", not being deleted
+//	create                with the owner's tags, so that whoever finds it knows whose it is
+//	read the claim again  else it is left to the clean-up, which removes what nobody was told of
+//	tag it ready          from here on somebody may be told
+//	write "created"       guarded by UID, state, spec and node
+//
+// What is repeated after a stop finds the volume with its owner's tags, and goes on. An error that is nil says that nothing is left to be done for the
+// claim as it was; whether it wants something else now, its next evaluation says.
+func (a *Agent) create(ctx context.Context, k key, c claim, spec CreateSpec) error {
+	live, err := a.readClaim(ctx, k)
+	if err != nil || !a.rules.wants(live, c.UID, spec) {
+		return a.gone(err)
+	}
+	name := spec.LV()
+	if !validOwner(c.UID, k.claim(), name) {
+		return fmt.Errorf("%w: UID %q of %s cannot be a tag", lvm.ErrInvalid, c.UID, k)
+	}
+	o := spec.options()
+	o.AllowLinear = spec.Striping && a.cfg.AllowLinear
+	o.Tags = append(slices.Clone(o.Tags), ownerTags(c.UID, k.claim(), name)...)
+	a.book.begun(k, made{LV: name, UID: c.UID})
+	lv, err := a.backend.Create(ctx, o)
+	if err != nil {
+		return fmt.Errorf("create logical volume %s for %s: %w", name, k, err)
+	}
+	// One that was there before fits, but is the claim's only if its tags say so: others are neither taken nor touched.
+	own := ownershipOf(lv)
+	if own.UID != c.UID || !own.intact(name) {
+		a.book.takeMade(k, func(made) bool { return false })
+		return fmt.Errorf("create logical volume %s for %s: %w: %w", name, k, lvm.ErrExistsMismatch, mismatch("owner", string(own.UID), string(c.UID)))
+	}
+	return a.announce(ctx, k, c, spec, lv, own.Ready)
+}
+
+// announce writes "created" for a logical volume that is there. announced is whether an earlier attempt may have done so already.
+func (a *Agent) announce(ctx context.Context, k key, c claim, spec CreateSpec, lv lvm.LogicalVolume, announced bool) error {
+	ready := announced
+	for range maxConflicts {
+		live, err := a.readClaim(ctx, k)
+		if err == nil && !a.rules.wants(live, c.UID, spec) || apierrors.IsNotFound(err) {
+			a.withdraw(k, live, lv, !announced)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !ready {
+			if lv, err = a.backend.ChangeTags(ctx, lv.Name, lvm.TagChange{Add: []string{readyTag}}); err != nil {
+				return fmt.Errorf("tag logical volume %s of %s as ready: %w", lv.Name, k, err)
+			}
+			ready = true
+		}
+		err = a.patchClaim(ctx, k, a.rules.createdPatch(live))
+		switch {
+		case err == nil:
+			n := k.notice(NoticeCreated)
+			n.UID, n.LV, n.Message = c.UID, lv.Name, fmt.Sprintf("logical volume %s of %d bytes is there for %s", lv.Name, lv.Size, k)
+			a.notify(n)
+			return nil
+		case isConflict(err), apierrors.IsNotFound(err): // certainly not written; read what has changed
+		default:
+			return err
+		}
+	}
+	return &apiError{fmt.Sprintf("write %q on %s", Created, k), fmt.Errorf("%w, %d times", errConflict, maxConflicts)}
+}
+
+// withdraw leaves a logical volume to the clean-up that its claim does not want any more. unannounced: nobody was ever told of it, whatever its tags say.
+func (a *Agent) withdraw(k key, live claim, lv lvm.LogicalVolume, unannounced bool) {
+	own := ownershipOf(lv)
+	a.book.takeMade(k, func(made) bool { return false })
+	if live.UID == own.UID && live.Lifecycle == Created {
+		return
+	}
+	a.leftovers.Add(lv.Name, leftover{UID: own.UID, Claim: k.claim(), Unannounced: unannounced})
+}
+
+// gone turns the absence of an object into success: there is nothing to be done for it.
+func (a *Agent) gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// readClaim reads the claim from the API server. When it is not there, nothing stays in memory of it.
+func (a *Agent) readClaim(ctx context.Context, k key) (claim, error) {
+	obj, err := a.cfg.Claims(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		a.lostClaim(k)
+	}
+	if err != nil {
+		return claim{}, &apiError{"read " + k.String(), err}
+	}
+	return a.sawClaim(obj), nil
+}
+
+// lostClaim forgets a claim that is not there, which the informer will tell too, but perhaps later.
+func (a *Agent) lostClaim(k key) {
+	a.observing.Lock()
+	defer a.observing.Unlock()
+	a.claims.Remove(k.claim())
+}
+
+func (a *Agent) patchClaim(ctx context.Context, k key, p patch) error {
+	obj, err := a.cfg.Claims(k.namespace).Patch(ctx, k.name, types.JSONPatchType, p.encode(), metav1.PatchOptions{})
+	if err != nil {
+		return patchError("write annotations of "+k.String(), err)
+	}
+	a.sawClaim(obj)
+	return nil
+}
+
+// reportClaim writes down why the last attempt failed.
+func (a *Agent) reportClaim(ctx context.Context, k key, c claim, f Failure) error {
+	return a.reread(a.patchClaim(ctx, k, a.rules.failurePatch(string(c.UID), Creating, c.Spec, f)), func() error {
+		_, err := a.readClaim(ctx, k)
+		return err
+	})
+}
+
+// reread finds out what an object is like that is not what the patch was made for.
+func (a *Agent) reread(err error, read func() error) error {
+	if isConflict(err) || apierrors.IsNotFound(err) {
+		return a.gone(read())
+	}
+	return err
+}
+
+func mismatch(field, have, want string) error {
+	if have == "" {
+		have = "nobody known"
+	}
+	return &lvm.MismatchError{Field: field, Have: have, Want: want}
+}
