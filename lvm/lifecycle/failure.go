@@ -79,7 +79,7 @@ type Failure struct {
 
 // failureOf says of an error what the other side may know of it.
 func failureOf(err error, uid types.UID) Failure {
-	f := Failure{Reason: ReasonFailed, Message: printable(err.Error()), UID: uid}
+	f := Failure{Reason: ReasonFailed, Message: printable(describe(err)), UID: uid}
 	for _, kind := range kinds {
 		if errors.Is(err, kind.err) {
 			f.Reason = kind.reason
@@ -87,6 +87,21 @@ func failureOf(err error, uid types.UID) Failure {
 		}
 	}
 	return f
+}
+
+// describe leaves the command out of an error of lvm2. Its arguments differ from one attempt to the next, and then so would the annotation.
+func describe(err error) string {
+	var e *lvm.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	brief := *e
+	brief.Argv = nil
+	text := brief.Error()
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
 }
 
 // printable makes one line of a bounded length of a message, which may have the output of a program in it.
