@@ -48,6 +48,7 @@ type APISession struct {
 	when    StopWhen
 	stopped bool
 	onStop  func()
+	also    func() bool
 }
 
 // Session returns a new connection.
@@ -110,9 +111,18 @@ func (s *APISession) OnStop(f func()) {
 	s.onStop = f
 }
 
+// StopWith makes the process count as stopped when stopped reports so, for instance because something else that it uses has stopped it. It is asked
+// at every call.
+func (s *APISession) StopWith(stopped func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.also = stopped
+}
+
 // arrive records a call and says whether the process stops at it.
 func (s *APISession) arrive(call APICall) (StopWhen, error) {
 	s.mu.Lock()
+	s.stopped = s.stopped || s.also != nil && s.also()
 	if s.stopped {
 		s.mu.Unlock()
 		return "", ErrStopped

@@ -73,6 +73,8 @@ func makeTestWorld(t require.TestingT, ctx context.Context, change ...func(*Agen
 // start starts the process of an agent.
 func (w *testWorld) start() {
 	w.session = w.api.Session()
+	w.session.StopWith(w.lvm.Stopped) // the two are one process
+	w.session.OnStop(func() { w.lvm.StopAt(1, fake.StopBefore) })
 	w.config.Claims = func(ns string) ClaimClient { return w.session.Claims(ns) }
 	w.config.Volumes = w.session.Volumes()
 	agent, err := NewAgent(w.config)
@@ -94,6 +96,26 @@ func (w *testWorld) restart() {
 	w.kill()
 	w.lvm.Restart()
 	w.start()
+}
+
+// stopped reports whether the process has been stopped at one of its steps.
+func (w *testWorld) stopped() bool { return w.session.Stopped() || w.lvm.Stopped() }
+
+// untilStopped lets the agent work until it is stopped or nothing more happens, with the clock moving for d at most.
+func (w *testWorld) untilStopped(d time.Duration) {
+	end := w.clock.Now().Add(d)
+	for !w.stopped() {
+		n := w.agent.Step(w.ctx)
+		require.NoError(w.t, w.agent.ops.Wait(w.ctx))
+		due, ok := w.agent.NextDue()
+		if n > 0 || ok && !due.After(w.clock.Now()) {
+			continue
+		}
+		if !ok || due.After(end) {
+			return
+		}
+		w.clock.SetTime(due)
+	}
 }
 
 func (w *testWorld) notice(n Notice) {

@@ -52,6 +52,10 @@ func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) erro
 // removeFound removes a logical volume that is there. False without error: the volume does not ask for it any more.
 func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.LogicalVolume) (bool, error) {
 	if err := v.owns(lv); err != nil {
+		successor, readErr := a.isSuccessor(ctx, v, lv)
+		if readErr != nil || successor {
+			return successor, readErr
+		}
 		return false, fmt.Errorf("remove logical volume %s of %s: %w", lv.Name, k, err)
 	}
 	if !v.pinned(&a.rules) {
@@ -85,6 +89,23 @@ func (v volume) owns(lv lvm.LogicalVolume) error {
 		return fmt.Errorf("%w: %w", lvm.ErrExistsMismatch, mismatch("logical volume without owner", lv.String(), "what the volume's source names, "+v.Source.String()))
 	}
 	return nil
+}
+
+// isSuccessor reports whether a logical volume was made for another claim, which is there, after that of the volume was gone: its name could not have been
+// free otherwise. When that claim is not there, the volume may be its, bound to another claim since, and nothing is concluded.
+func (a *Agent) isSuccessor(ctx context.Context, v volume, lv lvm.LogicalVolume) (bool, error) {
+	own := ownershipOf(lv)
+	if v.Owner == "" || own.UID == v.Owner || !own.intact(lv.Name) {
+		return false, nil
+	}
+	obj, err := a.cfg.Claims(own.Claim.Namespace).Get(ctx, own.Claim.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, &apiError{"read claim " + own.Claim.String(), err}
+	}
+	return obj.UID == own.UID, nil
 }
 
 // finishWipe goes on with the wipe of a logical volume that an earlier attempt has renamed out of the way.
