@@ -45,7 +45,8 @@ var scenarios = map[string]struct {
 	config []func(*AgentConfig)
 	setUp  func(w *testWorld)
 	act    func(w *testWorld)
-	rest   time.Duration // how long it is looked at in all; zero: 5 minutes
+	window time.Duration // how long it may be stopped; zero: 10 seconds
+	rest   time.Duration // how long it is left alone then; zero: 5 minutes
 }{
 	"a claim is made": {
 		act: func(w *testWorld) { w.claim("data", spec("pvc-1", 10*mib)) },
@@ -106,6 +107,10 @@ var scenarios = map[string]struct {
 		},
 		act: func(w *testWorld) { w.deleteVolume("pvc-1"); w.volume("pvc-2", "owner", quiet) },
 	},
+	"an orphan is wiped and removed": {
+		config: []func(*AgentConfig){removeOrphans, func(c *AgentConfig) { c.Wipe = lvm.WipeZero }}, window: 4 * time.Hour, rest: 5 * time.Hour,
+		act: func(w *testWorld) { w.owned("pvc-1") },
+	},
 	"a failure is written": {
 		act: func(w *testWorld) { w.claim("data", "nonsense") },
 	},
@@ -115,7 +120,7 @@ var scenarios = map[string]struct {
 func TestAStopAtAnyStepChangesNothingInTheEnd(t *testing.T) {
 	for name, s := range scenarios {
 		t.Run(name, func(t *testing.T) {
-			rest := cmp.Or(s.rest, 5*time.Minute)
+			window, rest := cmp.Or(s.window, 10*time.Second), cmp.Or(s.rest, 5*time.Minute)
 			run := func(stop func(w *testWorld)) (end string, stopped bool) {
 				w := makeTestWorld(t, t.Context(), s.config...)
 				defer w.kill()
@@ -127,7 +132,7 @@ func TestAStopAtAnyStepChangesNothingInTheEnd(t *testing.T) {
 					stop(w)
 				}
 				s.act(w)
-				w.untilStopped(min(rest, 10*time.Second))
+				w.untilStopped(window)
 				stopped = w.stopped()
 				if stopped {
 					w.restart()
