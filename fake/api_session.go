@@ -49,10 +49,14 @@ type APISession struct {
 	stopped bool
 	onStop  func()
 	also    func() bool
+	direct  bool
 }
 
 // Session returns a new connection.
 func (a *API) Session() *APISession { return &APISession{api: a} }
+
+// Direct returns a connection that meets none of the faults that are arranged: for what the test itself does and looks at.
+func (a *API) Direct() *APISession { return &APISession{api: a, direct: true} }
 
 // Claims returns a client for the claims of a namespace; an empty namespace lists and watches all of them.
 func (s *APISession) Claims(namespace string) *ClaimClient {
@@ -154,7 +158,10 @@ func (s *APISession) call(ctx context.Context, call APICall, f func() error) err
 	if err != nil {
 		return err
 	}
-	fault := s.api.takeFault(call)
+	var fault *apiFault
+	if !s.direct {
+		fault = s.api.takeFault(call)
+	}
 	if err := fault.before(ctx); err != nil {
 		return err
 	}
@@ -218,8 +225,7 @@ func (a *API) Heal() {
 // LoseReply lets the next call that matches have its effect and fail all the same.
 func (a *API) LoseReply(call APICall) { a.addFault(&apiFault{call: call, lose: errLost}) }
 
-// BeforeNext has f called right before the next call that matches: what somebody else does in the worst moment. f may use the API; a call of its own
-// that matches is not the one.
+// BeforeNext has f called right before the next call that matches: what somebody else does in the worst moment. f may use the API.
 func (a *API) BeforeNext(call APICall, f func()) { a.addFault(&apiFault{call: call, first: f}) }
 
 // Hold lets the next call that matches wait until Release, or the end of its context.

@@ -295,7 +295,9 @@ func (a *Agent) concludeAttempt(k key, r request, uid types.UID, lv lvm.Name, er
 	f := failureOf(err, uid)
 	var api *apiError
 	if errors.As(err, &api) {
-		a.notifyFailure(k, uid, lv, f) // the API server is told by the annotation of everything else
+		if !errors.Is(err, errOutdated) {
+			a.notifyFailure(k, uid, lv, f) // the API server is told by the annotation of everything else
+		}
 		return
 	}
 	a.book.failed(k, r, f)

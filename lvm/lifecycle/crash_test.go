@@ -20,18 +20,17 @@ import (
 func (w *testWorld) endState() string {
 	var b strings.Builder
 	w.api.Heal()
-	claims, err := w.api.Claims("").List(w.ctx, metav1.ListOptions{})
+	claims, err := w.user.Claims("").List(w.ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
 	for _, c := range claims.Items {
 		fmt.Fprintf(&b, "claim %s: %v %v\n", c.Name, c.Annotations, c.Labels)
 	}
-	volumes, err := w.api.Volumes().List(w.ctx, metav1.ListOptions{})
+	volumes, err := w.user.Volumes().List(w.ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
 	for _, v := range volumes.Items {
 		fmt.Fprintf(&b, "volume %s: %v %v\n", v.Name, v.Annotations, v.Finalizers)
 	}
-	w.lvs()
-	lvs, err := w.lvm.List(w.ctx, "vg0")
+	lvs, err := w.hand.List(w.ctx, "vg0")
 	require.NoError(w.t, err)
 	for _, lv := range lvs {
 		fmt.Fprintf(&b, "lv %s: %d %s %v\n", lv.LV, lv.Size, lv.Stage, lv.Tags)

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,7 +29,7 @@ const maxConflicts = 5
 func (a *Agent) create(ctx context.Context, k key, c claim, spec CreateSpec) error {
 	live, err := a.readClaim(ctx, k)
 	if err != nil || !a.rules.wants(live, c.UID, spec) {
-		return a.gone(err)
+		return a.outdated(err, k, func() bool { now, ok := a.claims.Get(k.claim()); return ok && now == c })
 	}
 	name := spec.LV()
 	if !validOwner(c.UID, k.claim(), name) {
@@ -102,6 +103,18 @@ func (a *Agent) gone(err error) error {
 	return err
 }
 
+// errOutdated: the API server answers with an older object than an informer has delivered, as a client may that reads from a cache.
+var errOutdated = errors.New("what is read is older than what was observed")
+
+// outdated says what to do after an object was read that does not ask for what was observed. When what was observed is still what is in memory, trying again at
+// once would end the same.
+func (a *Agent) outdated(err error, k key, unchanged func() bool) error {
+	if err == nil && unchanged() {
+		return &apiError{"read " + k.String(), errOutdated}
+	}
+	return a.gone(err)
+}
+
 // readClaim reads the claim from the API server. When it is not there, nothing stays in memory of it.
 func (a *Agent) readClaim(ctx context.Context, k key) (claim, error) {
 	obj, err := a.cfg.Claims(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
@@ -132,18 +145,24 @@ func (a *Agent) patchClaim(ctx context.Context, k key, p patch) error {
 
 // reportClaim writes down why the last attempt failed.
 func (a *Agent) reportClaim(ctx context.Context, k key, c claim, f Failure) error {
-	return a.reread(a.patchClaim(ctx, k, a.rules.failurePatch(string(c.UID), Creating, c.Spec, f)), func() error {
-		_, err := a.readClaim(ctx, k)
-		return err
+	err := a.patchClaim(ctx, k, a.rules.failurePatch(string(c.UID), Creating, c.Spec, f))
+	return a.reread(err, c.Version, func() (string, error) {
+		live, err := a.readClaim(ctx, k)
+		return live.Version, err
 	})
 }
 
-// reread finds out what an object is like that is not what the patch was made for.
-func (a *Agent) reread(err error, read func() error) error {
-	if isConflict(err) || apierrors.IsNotFound(err) {
-		return a.gone(read())
+// reread finds out what an object is like that is not what the patch was made for. One that is the same as before is one that the server does not take
+// the patch for, and will not in the next moment either.
+func (a *Agent) reread(err error, before string, read func() (version string, err error)) error {
+	if !isConflict(err) && !apierrors.IsNotFound(err) {
+		return err
 	}
-	return err
+	after, readErr := read()
+	if readErr == nil && after == before {
+		return err
+	}
+	return a.gone(readErr)
 }
 
 func mismatch(field, have, want string) error {

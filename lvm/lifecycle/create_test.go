@@ -47,7 +47,7 @@ func TestTheSpecIsFollowed(t *testing.T) {
 	w.claim("data", `{"vg":"vg1","name":"pvc-1","size":8388608,"striping":true,"tags":["class=fast"]}`)
 	w.idle()
 	require.Equal(t, "created", w.claimState("data"))
-	lv, err := w.lvm.Get(w.ctx, lvm.Name{VG: "vg1", LV: "pvc-1"})
+	lv, err := w.hand.Get(w.ctx, lvm.Name{VG: "vg1", LV: "pvc-1"})
 	require.NoError(t, err)
 	require.Equal(t, lvm.Striped, lv.Layout)
 	require.Contains(t, lv.Tags, "class=fast")
@@ -98,7 +98,7 @@ func TestANamesakeInAnotherNamespaceIsAnotherClaim(t *testing.T) {
 	w.idle()
 	require.Equal(t, []string{"pvc-1", "pvc-2"}, w.lvs())
 	for _, ns := range []string{"one", "two"} {
-		pvc, err := w.api.Claims(ns).Get(w.ctx, "data", metav1.GetOptions{})
+		pvc, err := w.user.Claims(ns).Get(w.ctx, "data", metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Equal(t, "created", state(pvc))
 	}
@@ -109,7 +109,7 @@ func TestANamesakeInAnotherNamespaceIsAnotherClaim(t *testing.T) {
 func TestNoSpaceIsSaidAndRepeatedUntilThereIsSome(t *testing.T) {
 	w := newTestWorld(t)
 	full := w.makeLV("full")
-	_, err := w.lvm.Grow(w.ctx, full.Name, gib-4*extent)
+	_, err := w.hand.Grow(w.ctx, full.Name, gib-4*extent)
 	require.NoError(t, err)
 	w.claim("data", spec("pvc-1", gib/2))
 	w.idle()
@@ -129,7 +129,7 @@ func TestNoSpaceIsSaidAndRepeatedUntilThereIsSome(t *testing.T) {
 	require.Equal(t, writes+attempts-1, len(w.session.Calls()), "one read for each attempt, and nothing new to write")
 	require.Len(t, w.said(NoticeFailed), 1, "once per change of cause")
 
-	require.NoError(t, w.lvm.Remove(w.ctx, full.Name, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, full.Name, lvm.RemoveOptions{}))
 	w.advance(3 * time.Minute)
 	require.Equal(t, "created", w.claimState("data"), "and the reason is gone")
 	require.Zero(t, w.agent.book.size())
@@ -233,7 +233,7 @@ func TestConflictsAreResolvedByReadingAgain(t *testing.T) {
 	w.api.BeforeNext(patchClaim, func() { // somebody else writes a label, in the worst moment
 		pvc := w.getClaim("data")
 		pvc.Labels = map[string]string{"app": "db"}
-		_, err := w.api.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
+		_, err := w.user.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	})
 	w.claim("data", spec("pvc-1", mib))
@@ -294,7 +294,7 @@ func TestAClaimThatGoesWhileItIsMadeLeavesNothing(t *testing.T) {
 		"being deleted": {when: func(w *testWorld, f func()) { w.api.FailNext(getClaim, nil); w.api.BeforeNext(getClaim, f) }, what: func(w *testWorld) {
 			pvc := w.getClaim("data")
 			pvc.Finalizers = []string{"kubernetes.io/pvc-protection"}
-			_, err := w.api.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
+			_, err := w.user.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
 			require.NoError(w.t, err)
 			w.deleteClaim("data")
 		}},
@@ -345,7 +345,7 @@ func TestAVolumeThatIsLostLaterIsNotMadeAnew(t *testing.T) {
 	w := newTestWorld(t)
 	w.claim("data", spec("pvc-1", mib))
 	w.idle()
-	require.NoError(t, w.lvm.Remove(w.ctx, lvm.Name{VG: "vg0", LV: "pvc-1"}, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, lvm.Name{VG: "vg0", LV: "pvc-1"}, lvm.RemoveOptions{}))
 	w.annotate("data", map[string]string{"other": "x"})
 	w.restart()
 	w.advance(24 * time.Hour)
@@ -357,7 +357,7 @@ func TestAStaleEventDoesNothing(t *testing.T) {
 	w := newTestWorld(t)
 	stale := w.claim("data", spec("pvc-1", mib))
 	w.idle()
-	require.NoError(t, w.lvm.Remove(w.ctx, lvm.Name{VG: "vg0", LV: "pvc-1"}, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, lvm.Name{VG: "vg0", LV: "pvc-1"}, lvm.RemoveOptions{}))
 	w.agent.Claims().OnUpdate(nil, stale) // an informer that lags behind
 	w.advance(time.Minute)
 	require.Empty(t, w.lvs(), "the API server is asked before anything is made")
@@ -366,12 +366,12 @@ func TestAStaleEventDoesNothing(t *testing.T) {
 func TestTakingTheFailureAwayAsksForAnotherAttemptAtOnce(t *testing.T) {
 	w := newTestWorld(t)
 	full := w.makeLV("full")
-	_, err := w.lvm.Grow(w.ctx, full.Name, gib-4*extent)
+	_, err := w.hand.Grow(w.ctx, full.Name, gib-4*extent)
 	require.NoError(t, err)
 	w.claim("data", spec("pvc-1", gib/2))
 	w.advance(2 * time.Minute)
 	require.Greater(t, w.agent.ExplainClaim("default", "data").Attempts, 3)
-	require.NoError(t, w.lvm.Remove(w.ctx, full.Name, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, full.Name, lvm.RemoveOptions{}))
 	w.annotate("data", map[string]string{keys.Error(): ""})
 	w.idle()
 	require.Equal(t, "created", w.claimState("data"))
@@ -430,4 +430,50 @@ func TestACommandThatTimedOutIsFinished(t *testing.T) {
 		require.Equal(t, "created", w.claimState("data"), program)
 		require.Len(t, w.lvs(), 1)
 	}
+}
+
+// What a server never takes must not be tried without end.
+func TestAPatchThatIsNeverTakenIsNotRepeatedInARush(t *testing.T) {
+	refused := apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolumeClaim"}, "data", nil)
+	for name, annotation := range map[string]string{"of a failure": "nonsense", "of an answer": spec("pvc-1", mib)} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWorld(t)
+			w.api.Fail(patchClaim, refused)
+			w.claim("data", annotation)
+			w.advance(time.Minute)
+			require.Less(t, len(w.session.Calls()), 80)
+			w.api.Heal()
+			w.advance(3 * time.Minute)
+			require.NotEqual(t, "creating", w.claimState("data"))
+		})
+	}
+}
+
+// A client that reads from a cache of its own may be behind the informer.
+func TestAReadThatIsBehindTheInformerIsRepeatedLater(t *testing.T) {
+	w := newTestWorld(t)
+	old := w.claim("data", "", func(c *v1.PersistentVolumeClaim) { delete(c.Annotations, keys.Lifecycle()) })
+	behind := true
+	w.agent.cfg.Claims = func(ns string) ClaimClient { return lagging{w.session.Claims(ns), old, &behind} }
+	w.annotate("data", map[string]string{keys.Lifecycle(): string(Creating), keys.Spec(): spec("pvc-1", mib)})
+	w.advance(10 * time.Second)
+	require.Equal(t, "creating", w.claimState("data"))
+	require.Less(t, w.agent.engine.Evaluations(), uint64(50))
+	require.Empty(t, w.said(NoticeFailed))
+	behind = false
+	w.advance(time.Minute)
+	require.Equal(t, "created", w.claimState("data"))
+}
+
+type lagging struct {
+	ClaimClient
+	old    *v1.PersistentVolumeClaim
+	behind *bool
+}
+
+func (l lagging) Get(ctx ctxt, name string, o metav1.GetOptions) (*v1.PersistentVolumeClaim, error) {
+	if *l.behind {
+		return l.old, nil
+	}
+	return l.ClaimClient.Get(ctx, name, o)
 }

@@ -15,22 +15,16 @@ var errHeld = errors.New("the logical volume is still there")
 func (a *Agent) protect(ctx context.Context, k key, v volume) error {
 	live, obj, err := a.readVolume(ctx, k)
 	if err != nil || live.UID != v.UID || decideVolume(live, &a.rules, attempt{}).Action != Protect {
-		return a.gone(err)
+		return a.outdated(err, k, func() bool { now, ok := a.volumes.Get(k.name); return ok && now == v })
 	}
-	return a.reread(a.patchVolume(ctx, k, a.rules.protectPatch(live, obj)), func() error {
-		_, _, err := a.readVolume(ctx, k)
-		return err
-	})
+	return a.rereadVolume(ctx, k, live, a.patchVolume(ctx, k, a.rules.protectPatch(live, obj)))
 }
 
 // release takes the finalizer off a volume whose logical volume is not there.
 func (a *Agent) release(ctx context.Context, k key, v volume, name lvm.Name) error {
 	live, obj, err := a.readVolume(ctx, k)
-	if err != nil {
-		return a.gone(err)
-	}
-	if d := decideVolume(live, &a.rules, attempt{}); live.UID != v.UID || d.Action != Release || d.LV != name {
-		return nil
+	if d := decideVolume(live, &a.rules, attempt{}); err != nil || live.UID != v.UID || d.Action != Release || d.LV != name {
+		return a.outdated(err, k, func() bool { now, ok := a.volumes.Get(k.name); return ok && now == v })
 	}
 	_, err = a.backend.Get(ctx, name)
 	switch {
@@ -39,15 +33,15 @@ func (a *Agent) release(ctx context.Context, k key, v volume, name lvm.Name) err
 	case !errors.Is(err, lvm.ErrNotFound):
 		return fmt.Errorf("look whether logical volume %s of %s is gone: %w", name, k, err)
 	}
-	return a.reread(a.patchVolume(ctx, k, a.rules.releasePatch(live, obj)), func() error {
-		_, _, err := a.readVolume(ctx, k)
-		return err
-	})
+	return a.rereadVolume(ctx, k, live, a.patchVolume(ctx, k, a.rules.releasePatch(live, obj)))
 }
 
 // concludeRelease tells, once, that a volume is held.
 func (a *Agent) concludeRelease(k key, v volume, name lvm.Name, err error) {
 	if err == nil {
+		return
+	}
+	if errors.Is(err, errOutdated) {
 		return
 	}
 	if !errors.Is(err, errHeld) {

@@ -23,11 +23,11 @@ func quiet(pv *v1.PersistentVolume) {
 }
 
 func (w *testWorld) deleteVolume(name string) {
-	require.NoError(w.t, w.api.Volumes().Delete(w.ctx, name, metav1.DeleteOptions{}))
+	require.NoError(w.t, w.user.Volumes().Delete(w.ctx, name, metav1.DeleteOptions{}))
 }
 
 func (w *testWorld) requireNoVolume(name string) {
-	_, err := w.api.Volumes().Get(w.ctx, name, metav1.GetOptions{})
+	_, err := w.user.Volumes().Get(w.ctx, name, metav1.GetOptions{})
 	require.True(w.t, apierrors.IsNotFound(err), "%v", err)
 }
 
@@ -71,7 +71,7 @@ func TestAVolumeThatSomebodyDeletesIsHeldWhileItsLogicalVolumeIsThere(t *testing
 	require.Len(t, w.lvs(), 1)
 
 	// a person removes the logical volume
-	require.NoError(t, w.lvm.Remove(w.ctx, lv.Name, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, lv.Name, lvm.RemoveOptions{}))
 	w.advance(3 * time.Minute)
 	w.requireNoVolume("pvc-1")
 	require.Zero(t, w.agent.book.size())
@@ -86,7 +86,7 @@ func TestAVolumeThatIsHeldCanStillBeDeletedByTheProtocol(t *testing.T) {
 	w.idle()
 	pv := w.getVolume("pvc-1")
 	pv.Annotations = map[string]string{keys.Lifecycle(): string(Deleting), keys.Spec(): "vg0/pvc-1"}
-	_, err := w.api.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+	_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	w.idle()
 	w.requireNoVolume("pvc-1")
@@ -117,7 +117,7 @@ func TestAFinalizerThatChangesUnderTheHandIsReadAgain(t *testing.T) {
 	w.api.BeforeNext(patchVol, func() {
 		pv := w.getVolume("pvc-1")
 		pv.Finalizers = []string{"example.com/other"}
-		_, err := w.api.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+		_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	})
 	w.volume("pvc-1", "owner", quiet)

@@ -130,7 +130,7 @@ func (a *Agent) sawClaim(obj *v1.PersistentVolumeClaim) claim {
 	a.observing.Lock()
 	defer a.observing.Unlock()
 	c := a.rules.claimOf(obj)
-	if have, ok := a.claims.Get(nameOf(obj)); ok && have.UID == c.UID && newer(c.Version, have.Version) {
+	if have, ok := a.claims.Get(nameOf(obj)); ok && newer(c.Version, have.Version) {
 		a.storeClaim(nameOf(obj), c)
 	}
 	return c
@@ -159,7 +159,7 @@ func (a *Agent) sawVolume(obj *v1.PersistentVolume) volume {
 	a.observing.Lock()
 	defer a.observing.Unlock()
 	v := a.rules.volumeOf(obj)
-	if have, ok := a.volumes.Get(obj.Name); ok && have.UID == v.UID && newer(v.Version, have.Version) {
+	if have, ok := a.volumes.Get(obj.Name); ok && newer(v.Version, have.Version) {
 		a.storeVolume(obj.Name, v)
 	}
 	return v

@@ -38,7 +38,9 @@ type testWorld struct {
 	t     require.TestingT
 	ctx   context.Context
 	api   *fake.API
+	user  *fake.APISession // what the test itself does
 	lvm   *fake.LVM
+	hand  *lvm.CLI // what the test itself does with logical volumes
 	clock *clocktesting.FakeClock
 
 	config  AgentConfig
@@ -57,7 +59,9 @@ func newTestWorld(t testing.TB, change ...func(*AgentConfig)) *testWorld {
 }
 
 func makeTestWorld(t require.TestingT, ctx context.Context, change ...func(*AgentConfig)) *testWorld {
-	w := &testWorld{t: t, ctx: ctx, api: fake.NewAPI(), lvm: fake.NewLVM(), clock: clocktesting.NewFakeClock(fake.Start())}
+	api := fake.NewAPI()
+	w := &testWorld{t: t, ctx: ctx, api: api, user: api.Direct(), lvm: fake.NewLVM(), clock: clocktesting.NewFakeClock(fake.Start())}
+	w.hand = w.lvm.Direct()
 	w.lvm.AddVG("vg0", extent, fake.Disk{Device: "/dev/sda", Size: gib})
 	w.config = AgentConfig{
 		Node: nodeA, Backend: w.lvm, Clock: w.clock, AuditPeriod: -1, Notices: w.notice,
@@ -104,7 +108,8 @@ func (w *testWorld) stopped() bool { return w.session.Stopped() || w.lvm.Stopped
 // untilStopped lets the agent work until it is stopped or nothing more happens, with the clock moving for d at most.
 func (w *testWorld) untilStopped(d time.Duration) {
 	end := w.clock.Now().Add(d)
-	for !w.stopped() {
+	for rounds := 0; !w.stopped(); rounds++ {
+		require.Less(w.t, rounds, 1000, "the agent does not come to rest")
 		n := w.agent.Step(w.ctx)
 		require.NoError(w.t, w.agent.ops.Wait(w.ctx))
 		due, ok := w.agent.NextDue()
@@ -139,7 +144,7 @@ func (w *testWorld) said(t NoticeType) (out []Notice) {
 
 // idle lets the agent work until nothing more happens without the clock.
 func (w *testWorld) idle() {
-	for range 10_000 {
+	for range 1000 {
 		n := w.agent.Step(w.ctx)
 		require.NoError(w.t, w.agent.ops.Wait(w.ctx))
 		if due, ok := w.agent.NextDue(); n == 0 && (!ok || due.After(w.clock.Now())) {
@@ -178,7 +183,7 @@ func (w *testWorld) claim(name, spec string, change ...func(*v1.PersistentVolume
 	for _, f := range change {
 		f(pvc)
 	}
-	made, err := w.api.Claims(pvc.Namespace).Create(w.ctx, pvc, metav1.CreateOptions{})
+	made, err := w.user.Claims(pvc.Namespace).Create(w.ctx, pvc, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	return made
 }
@@ -191,19 +196,19 @@ func (w *testWorld) volume(name string, owner types.UID, change ...func(*v1.Pers
 	for _, f := range change {
 		f(pv)
 	}
-	made, err := w.api.Volumes().Create(w.ctx, pv, metav1.CreateOptions{})
+	made, err := w.user.Volumes().Create(w.ctx, pv, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	return made
 }
 
 func (w *testWorld) getClaim(name string) *v1.PersistentVolumeClaim {
-	pvc, err := w.api.Claims("default").Get(w.ctx, name, metav1.GetOptions{})
+	pvc, err := w.user.Claims("default").Get(w.ctx, name, metav1.GetOptions{})
 	require.NoError(w.t, err)
 	return pvc
 }
 
 func (w *testWorld) getVolume(name string) *v1.PersistentVolume {
-	pv, err := w.api.Volumes().Get(w.ctx, name, metav1.GetOptions{})
+	pv, err := w.user.Volumes().Get(w.ctx, name, metav1.GetOptions{})
 	require.NoError(w.t, err)
 	return pv
 }
@@ -217,12 +222,12 @@ func (w *testWorld) annotate(name string, annotations map[string]string) {
 			pvc.Annotations[k] = v
 		}
 	}
-	_, err := w.api.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
+	_, err := w.user.Claims("default").Update(w.ctx, pvc, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 }
 
 func (w *testWorld) deleteClaim(name string) {
-	require.NoError(w.t, w.api.Claims("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
+	require.NoError(w.t, w.user.Claims("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
 }
 
 // state is the lifecycle and the reason of the failure, as "creating NoSpace".
@@ -243,8 +248,7 @@ func (w *testWorld) volumeState(name string) string { return state(w.getVolume(n
 
 // lvs are the names of the logical volumes in vg0.
 func (w *testWorld) lvs() []string {
-	w.lvm.Restart() // a stopped process does not list
-	lvs, err := w.lvm.List(w.ctx, "vg0")
+	lvs, err := w.hand.List(w.ctx, "vg0")
 	require.NoError(w.t, err)
 	names := []string{}
 	for _, lv := range lvs {
@@ -254,14 +258,14 @@ func (w *testWorld) lvs() []string {
 }
 
 func (w *testWorld) getLV(name string) lvm.LogicalVolume {
-	lv, err := w.lvm.Get(w.ctx, lvm.Name{VG: "vg0", LV: name})
+	lv, err := w.hand.Get(w.ctx, lvm.Name{VG: "vg0", LV: name})
 	require.NoError(w.t, err)
 	return lv
 }
 
 // makeLV makes a logical volume of 4 MiB in vg0 that no agent has made.
 func (w *testWorld) makeLV(name string, tags ...string) lvm.LogicalVolume {
-	lv, err := w.lvm.Create(w.ctx, lvm.CreateOptions{VG: "vg0", Name: name, Size: extent, Tags: tags})
+	lv, err := w.hand.Create(w.ctx, lvm.CreateOptions{VG: "vg0", Name: name, Size: extent, Tags: tags})
 	require.NoError(w.t, err)
 	return lv
 }

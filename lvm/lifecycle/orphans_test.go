@@ -44,7 +44,7 @@ func TestADryRunOnlyTells(t *testing.T) {
 		LV: lv.Name, UUID: lv.UUID, Owner: "owner", Claim: types.NamespacedName{Namespace: "default", Name: "was"}, Since: fake.Start().Add(time.Hour),
 	}}, w.agent.Orphans())
 	require.Len(t, w.said(NoticeOrphan), 1, "once")
-	require.NoError(t, w.lvm.Remove(w.ctx, lv.Name, lvm.RemoveOptions{}))
+	require.NoError(t, w.hand.Remove(w.ctx, lv.Name, lvm.RemoveOptions{}))
 	w.advance(2 * time.Hour)
 	require.Empty(t, w.agent.Orphans())
 }
@@ -61,10 +61,10 @@ func TestOrphansAreNotLookedForUnlessAsked(t *testing.T) {
 func TestWhatSomebodyRefersToIsNoOrphan(t *testing.T) {
 	for name, refer := range map[string]func(w *testWorld){
 		"no owner's tag": func(w *testWorld) {
-			_, err := w.lvm.ChangeTags(w.ctx, vg0("pvc-1"), lvm.TagChange{Remove: []string{"sow.owner=owner"}})
+			_, err := w.hand.ChangeTags(w.ctx, vg0("pvc-1"), lvm.TagChange{Remove: []string{"sow.owner=owner"}})
 			require.NoError(w.t, err)
 		},
-		"renamed":   func(w *testWorld) { _, err := w.lvm.Rename(w.ctx, vg0("pvc-1"), "kept"); require.NoError(w.t, err) },
+		"renamed":   func(w *testWorld) { _, err := w.hand.Rename(w.ctx, vg0("pvc-1"), "kept"); require.NoError(w.t, err) },
 		"open":      func(w *testWorld) { require.NoError(w.t, w.lvm.Open(vg0("pvc-1"))) },
 		"its claim": func(w *testWorld) { w.ownClaim(nil) },
 		"its claim, bound long ago": func(w *testWorld) {
@@ -112,11 +112,11 @@ func elsewhere(pv *v1.PersistentVolume) {
 // ownClaim makes the claim that pvc-1 was made for.
 func (w *testWorld) ownClaim(change func(*v1.PersistentVolumeClaim)) {
 	c := w.claim("was", spec("pvc-1", mib), func(c *v1.PersistentVolumeClaim) { c.Annotations[keys.Lifecycle()] = string(Created) })
-	_, err := w.lvm.ChangeTags(w.ctx, vg0("pvc-1"), lvm.TagChange{Add: []string{ownerTag + string(c.UID)}, Remove: []string{"sow.owner=owner"}})
+	_, err := w.hand.ChangeTags(w.ctx, vg0("pvc-1"), lvm.TagChange{Add: []string{ownerTag + string(c.UID)}, Remove: []string{"sow.owner=owner"}})
 	require.NoError(w.t, err)
 	if change != nil {
 		change(c)
-		_, err := w.api.Claims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+		_, err := w.user.Claims("default").Update(w.ctx, c, metav1.UpdateOptions{})
 		require.NoError(w.t, err)
 	}
 }

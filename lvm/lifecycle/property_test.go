@@ -39,7 +39,7 @@ func (l *life) draw(what string, names []string) string {
 }
 
 func (l *life) existing(what string) *v1.PersistentVolumeClaim {
-	list, err := l.api.Claims("default").List(l.ctx, metav1.ListOptions{})
+	list, err := l.user.Claims("default").List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	if len(list.Items) == 0 {
 		l.t.Skip("no claims")
@@ -48,7 +48,7 @@ func (l *life) existing(what string) *v1.PersistentVolumeClaim {
 }
 
 func (l *life) existingVolume(what string) *v1.PersistentVolume {
-	list, err := l.api.Volumes().List(l.ctx, metav1.ListOptions{})
+	list, err := l.user.Volumes().List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	if len(list.Items) == 0 {
 		l.t.Skip("no volumes")
@@ -57,7 +57,7 @@ func (l *life) existingVolume(what string) *v1.PersistentVolume {
 }
 
 func (l *life) save(c *v1.PersistentVolumeClaim) {
-	_, err := l.api.Claims("default").Update(l.ctx, c, metav1.UpdateOptions{})
+	_, err := l.user.Claims("default").Update(l.ctx, c, metav1.UpdateOptions{})
 	require.NoError(l.t, err)
 }
 
@@ -71,7 +71,7 @@ func (l *life) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"ask": list(func() {
 			name := l.draw("claim", claimNames)
-			if _, err := l.api.Claims("default").Get(l.ctx, name, metav1.GetOptions{}); err == nil {
+			if _, err := l.user.Claims("default").Get(l.ctx, name, metav1.GetOptions{}); err == nil {
 				l.t.Skip("it is there")
 			}
 			l.claim(name, l.spec())
@@ -112,7 +112,7 @@ func (l *life) actions() map[string]func(*rapid.T) {
 			s, err := ParseCreateSpec(c.Annotations[keys.Spec()])
 			require.NoError(l.t, err)
 			name := "pv-" + string(c.UID)
-			if _, err := l.api.Volumes().Get(l.ctx, name, metav1.GetOptions{}); err == nil || l.used[name].UUID != "" {
+			if _, err := l.user.Volumes().Get(l.ctx, name, metav1.GetOptions{}); err == nil || l.used[name].UUID != "" {
 				l.t.Skip("it is there")
 			}
 			l.volume(name, c.UID, quiet, func(pv *v1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = s.Name })
@@ -120,13 +120,13 @@ func (l *life) actions() map[string]func(*rapid.T) {
 		}),
 		"delete volume": list(func() { // once its claim is gone
 			pv := l.existingVolume("volume")
-			c, err := l.api.Claims("default").List(l.ctx, metav1.ListOptions{})
+			c, err := l.user.Claims("default").List(l.ctx, metav1.ListOptions{})
 			require.NoError(l.t, err)
 			if slices.ContainsFunc(c.Items, func(c v1.PersistentVolumeClaim) bool { return c.UID == pv.Spec.ClaimRef.UID }) || pv.Annotations[keys.Lifecycle()] != "" {
 				l.t.Skip("its claim is there, or it is being removed")
 			}
 			pv.Annotations = map[string]string{keys.Lifecycle(): string(Deleting), keys.Spec(): "vg0/" + pv.Spec.CSI.VolumeHandle}
-			_, err = l.api.Volumes().Update(l.ctx, pv, metav1.UpdateOptions{})
+			_, err = l.user.Volumes().Update(l.ctx, pv, metav1.UpdateOptions{})
 			require.NoError(l.t, err)
 			l.used[pv.Name] = lvm.LogicalVolume{UUID: "given up"}
 		}),
@@ -137,8 +137,8 @@ func (l *life) actions() map[string]func(*rapid.T) {
 		}),
 		"make foreign": list(func() {
 			name := l.draw("lv", lvNames)
-			if lv := l.lookUp(name); lv.UUID == "" && !l.lvm.Stopped() {
-				if lv, err := l.lvm.Create(l.ctx, lvm.CreateOptions{VG: "vg0", Name: name, Size: extent}); err == nil {
+			if lv := l.lookUp(name); lv.UUID == "" {
+				if lv, err := l.hand.Create(l.ctx, lvm.CreateOptions{VG: "vg0", Name: name, Size: extent}); err == nil {
 					l.foreign[name] = lv.UUID
 				}
 			}
@@ -160,7 +160,7 @@ func (l *life) actions() map[string]func(*rapid.T) {
 				l.api.FailNext(call, errConflicting)
 			case "meanwhile deleted":
 				name := l.draw("claim", claimNames)
-				l.api.BeforeNext(call, func() { _ = l.api.Claims("default").Delete(l.ctx, name, metav1.DeleteOptions{}) })
+				l.api.BeforeNext(call, func() { _ = l.user.Claims("default").Delete(l.ctx, name, metav1.DeleteOptions{}) })
 			case "meanwhile labelled":
 				name := l.draw("claim", claimNames)
 				l.api.BeforeNext(call, func() { l.label(name) })
@@ -187,7 +187,7 @@ func (l *life) actions() map[string]func(*rapid.T) {
 }
 
 func (l *life) label(name string) {
-	c, err := l.api.Claims("default").Get(l.ctx, name, metav1.GetOptions{})
+	c, err := l.user.Claims("default").Get(l.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (l *life) label(name string) {
 		c.Labels = map[string]string{}
 	}
 	c.Labels[fmt.Sprintf("label-%d", len(c.Labels))] = "x"
-	if _, err := l.api.Claims("default").Update(l.ctx, c, metav1.UpdateOptions{}); err == nil {
+	if _, err := l.user.Claims("default").Update(l.ctx, c, metav1.UpdateOptions{}); err == nil {
 		l.labels[c.UID]++
 	}
 }
@@ -212,7 +212,7 @@ func (l *life) lookUp(name string) lvm.LogicalVolume {
 
 // truth lists the logical volumes without running into the faults that wait for the agent.
 func (l *life) truth() []lvm.LogicalVolume {
-	lvs, err := l.lvm.Peek(l.ctx, "vg0")
+	lvs, err := l.hand.List(l.ctx, "vg0")
 	require.NoError(l.t, err)
 	return lvs
 }
@@ -233,7 +233,7 @@ func (l *life) check() {
 			require.Equal(l.t, lv.UUID, lvs[lv.LV].UUID, "the logical volume %s of %s is lost", lv.LV, pv)
 		}
 	}
-	claims, err := l.api.Claims("default").List(l.ctx, metav1.ListOptions{})
+	claims, err := l.user.Claims("default").List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	for _, c := range claims.Items {
 		labels := 0
@@ -254,7 +254,7 @@ func (l *life) check() {
 		require.GreaterOrEqual(l.t, lv.Size, s.Size)
 		require.Equal(l.t, lvm.StageReady, lv.Stage)
 	}
-	volumes, err := l.api.Volumes().List(l.ctx, metav1.ListOptions{})
+	volumes, err := l.user.Volumes().List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	for _, pv := range volumes.Items {
 		if pv.Annotations[keys.Lifecycle()] == string(Deleted) {
@@ -273,7 +273,7 @@ func (l *life) end() {
 	l.restart()
 	l.advance(6 * time.Hour)
 	l.check()
-	claims, err := l.api.Claims("default").List(l.ctx, metav1.ListOptions{})
+	claims, err := l.user.Claims("default").List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	owners := map[string]string{}
 	for _, c := range claims.Items {
@@ -296,7 +296,7 @@ func (l *life) end() {
 			l.t.Fatalf("claim %s: %v", c.Name, f)
 		}
 	}
-	volumes, err := l.api.Volumes().List(l.ctx, metav1.ListOptions{})
+	volumes, err := l.user.Volumes().List(l.ctx, metav1.ListOptions{})
 	require.NoError(l.t, err)
 	for _, pv := range volumes.Items {
 		require.NotEqual(l.t, string(Deleting), pv.Annotations[keys.Lifecycle()], "volume %s: %s", pv.Name, pv.Annotations[keys.Error()])

@@ -45,7 +45,7 @@ func TestWhatACrashHasLeftIsCleanedUpAtTheStart(t *testing.T) {
 		}},
 		"somebody has renamed it": {stays: true, setUp: func(w *testWorld) {
 			lv := w.unannounced("tmp", "u", "data")
-			_, err := w.lvm.Rename(w.ctx, lv.Name, "pvc-1")
+			_, err := w.hand.Rename(w.ctx, lv.Name, "pvc-1")
 			require.NoError(w.t, err)
 		}},
 		"the API server cannot be asked": {stays: true, setUp: func(w *testWorld) {

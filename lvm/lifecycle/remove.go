@@ -25,7 +25,7 @@ import (
 func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) error {
 	live, _, err := a.readVolume(ctx, k)
 	if err != nil || !a.rules.wantsRemoved(live, v.UID, name) {
-		return a.gone(err)
+		return a.outdated(err, k, func() bool { now, ok := a.volumes.Get(k.name); return ok && now == v })
 	}
 	lv, err := a.backend.Get(ctx, name)
 	switch {
@@ -60,9 +60,8 @@ func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.Logical
 	}
 	if !v.pinned(&a.rules) {
 		// Whether it was removed must be known after a crash: from here on no other node touches the volume, and its absence here counts.
-		err := a.patchVolume(ctx, k, a.rules.markPatch(v))
-		if err != nil {
-			return false, a.reread(err, func() error { _, _, err := a.readVolume(ctx, k); return err })
+		if err := a.patchVolume(ctx, k, a.rules.markPatch(v)); err != nil {
+			return false, a.rereadVolume(ctx, k, v, err)
 		}
 	}
 	if err := a.backend.Remove(ctx, lv.Name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}); err != nil {
@@ -183,8 +182,12 @@ func (a *Agent) patchVolume(ctx context.Context, k key, p patch) error {
 
 // reportVolume writes down why the last attempt failed.
 func (a *Agent) reportVolume(ctx context.Context, k key, v volume, f Failure) error {
-	return a.reread(a.patchVolume(ctx, k, a.rules.failurePatch(string(v.UID), Deleting, v.Spec, f)), func() error {
-		_, _, err := a.readVolume(ctx, k)
-		return err
+	return a.rereadVolume(ctx, k, v, a.patchVolume(ctx, k, a.rules.failurePatch(string(v.UID), Deleting, v.Spec, f)))
+}
+
+func (a *Agent) rereadVolume(ctx context.Context, k key, v volume, err error) error {
+	return a.reread(err, v.Version, func() (string, error) {
+		live, _, err := a.readVolume(ctx, k)
+		return live.Version, err
 	})
 }

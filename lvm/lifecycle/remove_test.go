@@ -125,10 +125,10 @@ func TestARemovalThatLVM2RefusesIsNoRemoval(t *testing.T) {
 func TestWhatTheBackendRefusesToRemoveIsSaid(t *testing.T) {
 	w := newTestWorld(t)
 	w.owned("pvc-1")
-	_, err := w.lvm.Snapshot(w.ctx, lvm.SnapshotOptions{VG: "vg0", Name: "backup", Origin: "pvc-1", Size: extent})
+	_, err := w.hand.Snapshot(w.ctx, lvm.SnapshotOptions{VG: "vg0", Name: "backup", Origin: "pvc-1", Size: extent})
 	require.NoError(t, err)
 	kept := w.owned("pvc-2")
-	_, err = w.lvm.ChangeTags(w.ctx, kept.Name, lvm.TagChange{Add: []string{"protected"}})
+	_, err = w.hand.ChangeTags(w.ctx, kept.Name, lvm.TagChange{Add: []string{"protected"}})
 	require.NoError(t, err)
 	w.volume("pvc-1", "owner")
 	w.volume("pvc-2", "owner")
@@ -181,7 +181,7 @@ func TestAVolumeOfTheForerunnerIsRemovedByItsName(t *testing.T) {
 				}
 			})
 			if name == "being deleted" {
-				require.NoError(t, w.api.Volumes().Delete(w.ctx, "pvc-1", metav1.DeleteOptions{}))
+				require.NoError(t, w.user.Volumes().Delete(w.ctx, "pvc-1", metav1.DeleteOptions{}))
 			}
 			w.advance(time.Minute)
 			require.Equal(t, c.want, w.volumeState("pvc-1"))
@@ -218,7 +218,7 @@ func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 
 	pv := w.getVolume("pvc-1")
 	pv.Status.Phase = v1.VolumeReleased
-	_, err := w.api.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+	_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	w.idle()
 	require.Equal(t, "deleted", w.volumeState("pvc-1"))
@@ -256,7 +256,7 @@ func TestAVolumeIsNotMarkedTwice(t *testing.T) {
 	w.api.BeforeNext(patchVol, func() {
 		pv := w.getVolume("pvc-1")
 		pv.Annotations[keys.SelectedNode] = "node-b"
-		_, err := w.api.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+		_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	})
 	w.volume("pvc-1", "owner", func(pv *v1.PersistentVolume) {
@@ -273,7 +273,7 @@ func TestADeletionThatIsTakenBackInTimeIsNotDone(t *testing.T) {
 	w.api.BeforeNext(getVolume, func() {
 		pv := w.getVolume("pvc-1")
 		delete(pv.Annotations, keys.Lifecycle())
-		_, err := w.api.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+		_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	})
 	w.volume("pvc-1", "owner")
@@ -295,7 +295,7 @@ func TestConflictsOfADeletionAreResolvedByReadingAgain(t *testing.T) {
 func TestAVolumeObjectThatGoesFirstIsNoError(t *testing.T) {
 	w := newTestWorld(t)
 	w.owned("pvc-1")
-	w.api.BeforeNext(patchVol, func() { require.NoError(t, w.api.Volumes().Delete(w.ctx, "pvc-1", metav1.DeleteOptions{})) })
+	w.api.BeforeNext(patchVol, func() { require.NoError(t, w.user.Volumes().Delete(w.ctx, "pvc-1", metav1.DeleteOptions{})) })
 	w.volume("pvc-1", "owner")
 	w.idle()
 	require.Empty(t, w.lvs())
@@ -323,7 +323,7 @@ func TestAWipeIsFinishedBeforeTheVolumeIsDeleted(t *testing.T) {
 			require.Equal(t, "deleted", w.volumeState("pvc-1"))
 			require.Empty(t, w.lvs())
 			// the same extents are used again
-			_, err := w.lvm.Create(w.ctx, lvm.CreateOptions{VG: "vg0", Name: "next", Size: gib})
+			_, err := w.hand.Create(w.ctx, lvm.CreateOptions{VG: "vg0", Name: "next", Size: gib})
 			require.NoError(t, err)
 			contents, err := w.lvm.Read(lvm.Name{VG: "vg0", LV: "next"})
 			require.NoError(t, err)
