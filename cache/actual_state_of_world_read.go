@@ -31,6 +31,13 @@ func (w *ActualStateOfWorld) Epoch(volume v1.UniqueVolumeName, node types.NodeNa
 	return epochOf(w.index.pair(volume, node))
 }
 
+// HasPlugin says whether a plugin is registered for volumes of such names. A volume that was seeded by name may have none: then nobody can
+// tell which pods use it.
+func (w *ActualStateOfWorld) HasPlugin(volume v1.UniqueVolumeName) bool {
+	_, err := w.plugins.FindPluginByName(volume)
+	return err == nil
+}
+
 // VolumeEpoch returns a number that changes whenever the epoch of any pair of the volume does, and when one
 // of them goes; 0 when the volume has no entry. It never repeats within a world.
 func (w *ActualStateOfWorld) VolumeEpoch(volume v1.UniqueVolumeName) uint64 {

@@ -113,6 +113,22 @@ func (m *VolumePluginMgr) supporting(spec *VolumeSpec) []string {
 	return names
 }
 
+// FindPluginByName returns the plugin that a volume of the name belongs to, by the name's first part. Errors: an [*InvalidError] for a bad
+// registration, [ErrNoPlugin].
+func (m *VolumePluginMgr) FindPluginByName(volume v1.UniqueVolumeName) (VolumePlugin, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	if m != nil {
+		for _, p := range m.plugins {
+			if rest, ok := strings.CutPrefix(string(volume), p.GetPluginName()); ok && strings.HasPrefix(rest, "/") {
+				return p, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("volume %q: %w", volume, ErrNoPlugin)
+}
+
 // FindAttachablePluginBySpec is FindPluginBySpec for volumes that are attached to nodes. Further errors:
 // [ErrNotAttachable], and what the plugin's CanAttach returns.
 func (m *VolumePluginMgr) FindAttachablePluginBySpec(spec *VolumeSpec) (VolumePlugin, error) {

@@ -28,6 +28,7 @@ type Facts struct {
 	NodeExists  bool           // the node is known and not deleted
 	OlderWish   types.NodeName // Exclusive: the node of the oldest wish that can be fulfilled, if that is another node
 	Unresolved  int            // pods on the node whose volumes are not known
+	Foreign     bool           // no plugin is registered for the volume's name
 
 	// What is.
 	State           cache.AttachState
@@ -203,6 +204,9 @@ func decideDetach(f *Facts, p *Policy) Decision {
 	}
 	if f.Unresolved > 0 {
 		return Decision{Action: Wait, Reason: NodeUnresolved, Since: f.StateSince}
+	}
+	if f.Foreign {
+		return Decision{Action: Wait, Reason: PluginMissing, Since: f.StateSince}
 	}
 	requested := f.DetachRequested
 	if requested.IsZero() {

@@ -114,6 +114,7 @@ var decideTable = []struct {
 	{"uncertain and free", unwishedFacts(func(f *Facts) { f.State = cache.Uncertain }), Policy{}, Decision{Action: Detach, Reason: NotWished, Since: t0.Add(time.Hour), Unwished: true}},
 	{"free, before the sync", unwishedFacts(func(f *Facts) { f.Synced = false }), Policy{}, Decision{Reason: NotSynced, Since: t0}},
 	{"free, the node has unresolved pods", unwishedFacts(func(f *Facts) { f.Unresolved = 1 }), Policy{}, Decision{Reason: NodeUnresolved, Since: t0}},
+	{"free, but of a plugin that is not registered", unwishedFacts(func(f *Facts) { f.Foreign = true }), Policy{}, Decision{Reason: PluginMissing, Since: t0}},
 	{"nobody knows whether it is in use", unwishedFacts(func(f *Facts) { f.InUse = cache.InUseUnknown }), Policy{}, Decision{Reason: InUse, Since: t0.Add(time.Hour), Unwished: true}},
 	{"unknown goes to the live check", unwishedFacts(func(f *Facts) { f.InUse, f.LiveChecks = cache.InUseUnknown, true }), Policy{}, Decision{Action: Detach, Reason: NotWished, Since: t0.Add(time.Hour), Unwished: true}},
 	{"in use on a healthy node, however long", unwishedFacts(func(f *Facts) {
@@ -199,7 +200,7 @@ func drawFacts(t *rapid.T) Facts {
 		Now: now, Pair: cache.Pair{Volume: "vol", Node: "a"},
 		Synced: rapid.Bool().Draw(t, "synced"), LiveChecks: rapid.Bool().Draw(t, "live"),
 		Wished: rapid.Bool().Draw(t, "wished"), WishedSince: t0, Exclusive: rapid.Bool().Draw(t, "exclusive"),
-		NodeExists: rapid.Bool().Draw(t, "nodeExists"), OlderWish: node.Draw(t, "older"), Unresolved: rapid.IntRange(0, 1).Draw(t, "unresolved"),
+		NodeExists: rapid.Bool().Draw(t, "nodeExists"), OlderWish: node.Draw(t, "older"), Unresolved: rapid.IntRange(0, 1).Draw(t, "unresolved"), Foreign: rapid.Bool().Draw(t, "foreign"),
 		State: rapid.SampledFrom([]cache.AttachState{cache.Detached, cache.Uncertain, cache.Attached}).Draw(t, "state"), StateSince: t0,
 		InUse: rapid.SampledFrom([]cache.InUse{cache.InUseUnknown, cache.NotInUse, cache.Mounted}).Draw(t, "inUse"), DetachRequested: at("requested"),
 		Node: cache.NodeFacts{NodeHealth: cache.NodeHealth{
@@ -252,6 +253,7 @@ func TestDecideNeverDoesWhatMayLoseData(t *testing.T) {
 			require.False(t, f.Wished, "a pod uses it")
 			require.True(t, f.Synced, "a pod may use it")
 			require.Zero(t, f.Unresolved, "a pod may use it")
+			require.False(t, f.Foreign, "its users are not known")
 			require.NotEqual(t, cache.Detached, f.State)
 			if f.InUse == cache.Mounted {
 				require.True(t, d.Forced())

@@ -64,7 +64,7 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", until %s", d.Until.UTC().Format(time.TimeOnly))
 	}
 	if d.Attempts > 0 {
-		fmt.Fprintf(&b, "; failed %d times", d.Attempts)
+		fmt.Fprintf(&b, "; failed %s", times(d.Attempts))
 	}
 	if d.LastErr != nil {
 		fmt.Fprintf(&b, "; last error: %v", d.LastErr)
@@ -73,6 +73,13 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, "; there: %s", e.Blocker)
 	}
 	return b.String()
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func joinNames(names []cache.UniquePodName) string {
@@ -103,6 +110,7 @@ var reasonTexts = [...]string{
 	ForceNotConfirmed:  "the reason to force was not confirmed by the live check",
 	InUseOnDeletedNode: "in use, as far as known, on a node that was deleted",
 	NodeUnresolved:     "the node has pods whose volumes are not known",
+	PluginMissing:      "no plugin is registered for it, so its users are not known",
 	ReportNotWritten:   "the node's report without the volume could not be written",
 	DetachBackoff:      "the last detach failed",
 	NotSynced:          "the desired world is not complete yet",

@@ -70,6 +70,7 @@ func (r *Reconciler) readFacts(f *view, pair cache.Pair) {
 	case !wished && f.State != cache.Detached:
 		f.NodeExists, f.Unresolved = r.desired.NodeExists(pair.Node), r.desired.NodeUnresolved(pair.Node)
 		f.Node = r.actual.GetNodeFacts(pair.Node)
+		f.Foreign = !r.actual.HasPlugin(pair.Volume)
 		f.DetachFailures, _ = r.ops.Failures(operationKey(pair), executor.OpDetach)
 	}
 }

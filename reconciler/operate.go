@@ -102,6 +102,7 @@ func (r *Reconciler) started(f *view, err error, backoff Reason) time.Time {
 		return time.Time{} // its end makes the pair due
 	}
 	r.book.end(f.Pair, nil)
+	r.wakeWaiting(f.Pair.Volume) // whoever met our reservation meanwhile
 	var inBackoff *executor.BackoffError
 	var exists *executor.AlreadyExistsError
 	d := Decision{Action: Wait, Reason: Refused, Since: f.Now, Until: f.Now.Add(r.cfg.RefusedRetry), LastErr: err, Unwished: !f.Wished}
@@ -113,7 +114,7 @@ func (r *Reconciler) started(f *view, err error, backoff Reason) time.Time {
 	case errors.As(err, &inBackoff):
 		d.Reason, d.Until, d.Attempts, d.LastErr = backoff, inBackoff.Until, inBackoff.Attempts, inBackoff.LastErr
 	case errors.As(err, &exists):
-		d.Reason, d.LastErr, d.Blocker = OperationElsewhere, nil, exists.Pending.Key.Node
+		d.Reason, d.LastErr, d.Blocker = OperationElsewhere, nil, exists.Pending.Node
 		if r.book.wait(f.Pair); !r.ops.IsOperationPending(operationKey(f.Pair)) {
 			return f.Now // it ended before this pair could be woken by its end
 		}

@@ -57,6 +57,8 @@ const (
 	InUseOnDeletedNode
 	// NodeUnresolved: the node has pods whose volumes are not known; any of them may use this one.
 	NodeUnresolved
+	// PluginMissing: no plugin is registered for the volume's name, so nobody here can tell who uses it.
+	PluginMissing
 	// ReportNotWritten: the report without the volume could not be written.
 	ReportNotWritten
 	// DetachBackoff: the last detach failed; the next try has its time.
@@ -91,7 +93,7 @@ var reasonNames = [...]string{
 	NodeDeleted: "NodeDeleted", AttachedElsewhere: "AttachedElsewhere", UncertainElsewhere: "UncertainElsewhere",
 	OlderWish: "OlderWish", AttachBackoff: "AttachBackoff", InUse: "InUse", InUseLive: "InUseLive",
 	UnmountTimeout: "UnmountTimeout", ForceDisabled: "ForceDisabled", ForceNotConfirmed: "ForceNotConfirmed",
-	InUseOnDeletedNode: "InUseOnDeletedNode", NodeUnresolved: "NodeUnresolved", ReportNotWritten: "ReportNotWritten",
+	InUseOnDeletedNode: "InUseOnDeletedNode", NodeUnresolved: "NodeUnresolved", PluginMissing: "PluginMissing", ReportNotWritten: "ReportNotWritten",
 	DetachBackoff: "DetachBackoff", NotSynced: "NotSynced", Refused: "Refused", Attaching: "Attaching", Detaching: "Detaching",
 	WritingReport: "WritingReport", OperationQueued: "OperationQueued", OperationOverdue: "OperationOverdue",
 	OperationElsewhere: "OperationElsewhere", PolicyPanicked: "PolicyPanicked",

@@ -46,6 +46,8 @@
 //   - Subscribers of the worlds run inside the handlers, and must not call the Populator.
 //   - volumesAttached of a managed node is taken to be the work of this controller alone,
 //     whatever plugin a name belongs to, as Kubernetes does.
-//   - In-tree volumes are not translated to CSI. A plugin for them may be registered.
+//   - In-tree volumes are not translated to CSI. A plugin for them may be registered; without one a
+//     pod that uses such a volume counts as unresolved, as its volume is attached under a name that
+//     is not known here.
 //   - A node once managed stays so until it is deleted, as in Kubernetes.
 package populator

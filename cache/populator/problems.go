@@ -25,6 +25,7 @@ const (
 	VolumeNotClaimed ProblemKind = "VolumeNotClaimed" // the volume does not say that it belongs to the claim
 	LookupFailed     ProblemKind = "LookupFailed"     // a lister failed
 	PluginFailed     ProblemKind = "PluginFailed"     // the plugins could not tell what the volume is
+	PluginMissing    ProblemKind = "PluginMissing"    // the volume is attached by a plugin that is not registered
 	NodeUnknown      ProblemKind = "NodeUnknown"      // the pod's node does not exist
 	NoSource         ProblemKind = "NoSource"         // the volume attachment names no volume
 	WorldRefused     ProblemKind = "WorldRefused"     // a world did not take it: a name is empty, most likely

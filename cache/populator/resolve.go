@@ -67,11 +67,26 @@ func (p *Populator) uniqueName(spec *cache.VolumeSpec) (v1.UniqueVolumeName, *tr
 	switch {
 	case err == nil:
 		return name, nil
+	case errors.Is(err, cache.ErrNoPlugin) && migrated(spec):
+		return "", &trouble{PluginMissing, fmt.Errorf("%w; Kubernetes attaches it through a CSI driver, under a name that is not known here", err)}
 	case errors.Is(err, cache.ErrNoPlugin), errors.Is(err, cache.ErrNotAttachable):
 		return "", notOurs
 	default:
 		return "", &trouble{PluginFailed, err}
 	}
+}
+
+// migrated says whether the volume is of an older type that Kubernetes hands to a CSI driver behind the object's back: it
+// is attached under the driver's name for it, which the object does not tell.
+func migrated(spec *cache.VolumeSpec) bool {
+	if pv := spec.PersistentVolume; pv != nil {
+		s := &pv.Spec.PersistentVolumeSource
+		return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil ||
+			s.PortworxVolume != nil || s.VsphereVolume != nil
+	}
+	s := &spec.Volume.VolumeSource
+	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil ||
+		s.PortworxVolume != nil || s.VsphereVolume != nil
 }
 
 // volumeSpec follows a volume of a pod to its claim, and on to its persistent volume.
