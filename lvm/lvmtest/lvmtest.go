@@ -150,22 +150,20 @@ func (e *env) names() []string {
 // clean removes what the test has left and checks that nothing has leaked.
 func (e *env) clean() {
 	e.t.Helper()
+	var lvs []lvm.LogicalVolume
 	for range 4 { // snapshots and volumes of pools first, whatever the order of names
-		lvs, err := e.Backend.List(e.ctx, e.VG)
+		var err error
+		lvs, err = e.Backend.List(e.ctx, e.VG)
 		require.NoError(e.t, err)
 		if len(lvs) == 0 {
 			break
 		}
 		for _, lv := range lvs {
-			if lv.HasTag("protected") {
-				_, err := e.Backend.ChangeTags(e.ctx, lv.Name, lvm.TagChange{Remove: []string{"protected"}})
-				require.NoError(e.t, err)
-			}
 			if err := e.Backend.Remove(e.ctx, lv.Name, lvm.RemoveOptions{Cascade: true}); err != nil {
 				require.ErrorIs(e.t, err, lvm.ErrInUse)
 			}
 		}
 	}
-	require.Empty(e.t, e.names())
+	require.Empty(e.t, lvs)
 	require.Equal(e.t, e.extents, e.group().FreeExtents, "extents have leaked")
 }

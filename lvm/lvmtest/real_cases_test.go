@@ -1,4 +1,4 @@
-package lvm_test
+package lvmtest_test
 
 import (
 	"context"

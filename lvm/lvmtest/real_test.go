@@ -1,4 +1,4 @@
-package lvm_test
+package lvmtest_test
 
 import (
 	"bytes"
@@ -136,8 +136,10 @@ func (r *realLVM) lvm2(args ...string) {
 
 // cleanUp takes the volume group away, whatever state the test has left it in.
 func (r *realLVM) cleanUp() {
-	r.try("vgimport", r.vg)
-	r.try("vgremove", "-ff", "-y", r.vg)
+	if _, err := r.try("vgremove", "-ff", "-y", r.vg); err != nil { // it may have been left exported
+		r.try("vgimport", r.vg)
+		r.try("vgremove", "-ff", "-y", r.vg)
+	}
 	if left, _ := filepath.Glob("/dev/mapper/" + r.vg + "-*"); len(left) > 0 {
 		r.t.Errorf("devices left behind: %s", left)
 	}
