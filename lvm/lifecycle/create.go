@@ -58,7 +58,7 @@ func (a *Agent) announce(ctx context.Context, k key, c claim, spec CreateSpec, l
 	for range maxConflicts {
 		live, err := a.readClaim(ctx, k)
 		if err == nil && !a.rules.wants(live, c.UID, spec) || apierrors.IsNotFound(err) {
-			a.withdraw(k, live, lv, !announced)
+			a.withdraw(k, lv, !announced)
 			return nil
 		}
 		if err != nil {
@@ -85,14 +85,11 @@ func (a *Agent) announce(ctx context.Context, k key, c claim, spec CreateSpec, l
 	return &apiError{fmt.Sprintf("write %q on %s", Created, k), fmt.Errorf("%w, %d times", errConflict, maxConflicts)}
 }
 
-// withdraw leaves a logical volume to the clean-up that its claim does not want any more. unannounced: nobody was ever told of it, whatever its tags say.
-func (a *Agent) withdraw(k key, live claim, lv lvm.LogicalVolume, unannounced bool) {
-	own := ownershipOf(lv)
+// withdraw leaves a logical volume to the clean-up, which asks once more, that its claim does not want any more. unannounced: nobody was ever told of it,
+// whatever its tags say.
+func (a *Agent) withdraw(k key, lv lvm.LogicalVolume, unannounced bool) {
 	a.book.takeMade(k, func(made) bool { return false })
-	if live.UID == own.UID && live.Lifecycle == Created {
-		return
-	}
-	a.leftovers.Add(lv.Name, leftover{UID: own.UID, Claim: k.claim(), Unannounced: unannounced})
+	a.leftovers.Add(lv.Name, leftover{UID: ownershipOf(lv).UID, Claim: k.claim(), Unannounced: unannounced})
 }
 
 // gone turns the absence of an object into success: there is nothing to be done for it.

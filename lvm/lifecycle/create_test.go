@@ -319,6 +319,46 @@ func TestAClaimThatGoesWhileItIsMadeLeavesNothing(t *testing.T) {
 	}
 }
 
+// A claim that goes between two attempts.
+func TestAVolumeOfAFailedAttemptIsRemovedWithItsClaim(t *testing.T) {
+	w := newTestWorld(t)
+	w.idle()
+	w.lvm.LoseReply("lvcreate")
+	w.claim("data", spec("pvc-1", mib))
+	w.idle()
+	require.Equal(t, "creating Timeout", w.claimState("data"))
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+	w.deleteClaim("data")
+	w.idle()
+	require.Empty(t, w.lvs())
+	require.Zero(t, w.agent.book.size())
+}
+
+// Nobody knows whether the first attempt has told the claim; when it has, a volume may have been made of it by now. That is for the search for orphans, which
+// asks for volumes, too.
+func TestAVolumeThatMayHaveBeenAnnouncedStays(t *testing.T) {
+	for name, goes := range map[string]func(w *testWorld){
+		"between two attempts": func(w *testWorld) { w.deleteClaim("data") },
+		"before it is read again": func(w *testWorld) {
+			w.api.FailNext(getClaim, nil)
+			w.api.BeforeNext(getClaim, func() { w.deleteClaim("data") })
+		},
+		"before it is patched again": func(w *testWorld) { w.api.BeforeNext(patchClaim, func() { w.deleteClaim("data") }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWorld(t)
+			w.api.FailNext(patchClaim, errServer)
+			w.claim("data", spec("pvc-1", mib))
+			w.idle()
+			require.Equal(t, "creating", w.claimState("data"))
+			goes(w)
+			w.advance(time.Minute)
+			require.Equal(t, []string{"pvc-1"}, w.lvs())
+			require.Empty(t, w.agent.Explanations())
+		})
+	}
+}
+
 func TestAVolumeMadeInVainThatIsOpenWaits(t *testing.T) {
 	w := newTestWorld(t)
 	name := lvm.Name{VG: "vg0", LV: "pvc-1"}
