@@ -60,7 +60,8 @@ func TestBadOperationStartsNothing(t *testing.T) {
 		require.ErrorAs(t, o.Start(ctx, op), &invalid)
 		require.Equal(t, field, invalid.Field)
 	}
-	require.ErrorIs(t, o.Start(nil, Operation{Key: keyVA, Run: succeed}), cache.ErrInvalid) //nolint:staticcheck // the mistake is the point
+	//lint:ignore SA1012 the mistake is the point
+	require.ErrorIs(t, o.Start(nil, Operation{Key: keyVA, Run: succeed}), cache.ErrInvalid)
 	requireEmpty(t, o)
 }
 

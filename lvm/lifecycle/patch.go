@@ -41,8 +41,6 @@ const finalizersPath = "/metadata/finalizers"
 // annotationPath is the JSON pointer (RFC 6901) to an annotation.
 func annotationPath(key string) string { return "/metadata/annotations/" + pointer(key) }
 
-func labelPath(key string) string { return "/metadata/labels/" + pointer(key) }
-
 func pointer(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
