@@ -130,7 +130,7 @@ func TestRunWakesAtTheDueTimeAndOnlyThen(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- e.Run(ctx) }()
 		e.AddAt("a", start.Add(time.Minute))
-		time.Sleep(24 * time.Hour) // of virtual time
+		<-time.After(24 * time.Hour) // of virtual time
 		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Minute, time.Minute + time.Hour, time.Minute + 2*time.Hour}, at)
 		require.ErrorIs(t, e.Run(ctx), ErrRunning)
