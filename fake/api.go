@@ -110,6 +110,12 @@ func (a *API) Claims(namespace string) *ClaimClient { return a.session.Claims(na
 // Volumes returns a client for volumes.
 func (a *API) Volumes() *VolumeClient { return a.session.Volumes() }
 
+// Calls returns the calls that came through the clients of the API itself, in order: "patch claim default/a", "list volumes".
+func (a *API) Calls() []string { return a.session.Calls() }
+
+// ForgetCalls empties Calls.
+func (a *API) ForgetCalls() { a.session.ForgetCalls() }
+
 // lockedTime is the time of the next change: a second passes with each.
 func (a *API) lockedTime() metav1.Time {
 	return metav1.NewTime(Start().Add(time.Duration(a.version) * time.Second))

@@ -51,15 +51,21 @@ func (p *Provisioner) volumeTarget(name string) target {
 // change reads an object and patches it, again and again while others change it. A patch of nothing is not sent. last, if not nil, gets the object as
 // it is in the end.
 func (p *Provisioner) change(ctx context.Context, t target, make func(metav1.Object) (patch, error), last *metav1.Object) error {
+	refused := ""
+	var refusal error
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, p.cfg.PollPeriod) {
 		obj, err := t.get(ctx)
 		if err != nil {
 			return err
 		}
+		if refusal != nil && obj.GetResourceVersion() == refused {
+			return refusal // nobody has changed it: the server does not take the patch
+		}
 		change, err := make(obj)
 		if err != nil {
 			return err
 		}
+		refused = obj.GetResourceVersion()
 		if change.changes() {
 			obj, err = t.patch(ctx, change.encode())
 			err = patchError("patch "+t.what, err)
@@ -73,10 +79,11 @@ func (p *Provisioner) change(ctx context.Context, t target, make func(metav1.Obj
 		if !isConflict(err) {
 			return err
 		}
-		select {
-		case <-p.cfg.Clock.After(wait):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		if refusal = nil; apierrors.IsInvalid(err) { // a failed test, or a patch that is never taken; a 409 is always worth another try
+			refusal = err
+		}
+		if sleepErr := p.sleep(ctx, wait); sleepErr != nil {
+			return fmt.Errorf("%w: %w", sleepErr, err)
 		}
 	}
 }
