@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -123,6 +124,18 @@ func TestWhatWasMissedIsMadeUpFor(t *testing.T) {
 	require.Equal(t, []string{"kept", "new"}, w.lvs())
 	require.Equal(t, 2, w.agent.claims.Len())
 	require.Zero(t, w.agent.book.size())
+}
+
+// What the API server answers is news of another object of the same name, too.
+func TestASuccessorIsSeenBeforeTheInformerTellsOfIt(t *testing.T) {
+	w := newTestWorld(t)
+	w.claim("data", spec("pvc-1", 2*gib))
+	w.idle()
+	w.feed.Pause()
+	w.deleteClaim("data")
+	w.claim("data", spec("pvc-1", mib))
+	w.advance(2 * time.Second)
+	require.Equal(t, "created", w.claimState("data"))
 }
 
 // A watch that is narrowed to the node's own objects by the label that the provisioner sets.

@@ -280,3 +280,33 @@ func nodeSelector(t testing.TB, node types.NodeName) labels.Selector {
 	require.NoError(t, err)
 	return s
 }
+
+// hookedBackend calls functions, once each, right before the next call of a method.
+type hookedBackend struct {
+	Backend
+	beforeRemove, beforeGet func()
+}
+
+func once(f *func()) {
+	if g := *f; g != nil {
+		*f = nil
+		g()
+	}
+}
+
+func (b *hookedBackend) Remove(ctx context.Context, name lvm.Name, o lvm.RemoveOptions) error {
+	once(&b.beforeRemove)
+	return b.Backend.Remove(ctx, name, o)
+}
+
+func (b *hookedBackend) Get(ctx context.Context, name lvm.Name) (lvm.LogicalVolume, error) {
+	once(&b.beforeGet)
+	return b.Backend.Get(ctx, name)
+}
+
+// hook puts a hookedBackend between the agent and its volume groups.
+func (w *testWorld) hook() *hookedBackend {
+	h := &hookedBackend{Backend: w.lvm}
+	w.agent.backend = h
+	return h
+}

@@ -161,6 +161,33 @@ func (p pagedVolumes) List(ctx ctxt, opts metav1.ListOptions) (*v1.PersistentVol
 	return p.VolumeClient.List(ctx, opts)
 }
 
+func TestAnOrphanOfWhichNobodyKnowsWhetherItIsOpenStays(t *testing.T) {
+	w := newTestWorld(t, removeOrphans)
+	lv := w.owned("pvc-1")
+	w.agent.backend = blind{w.lvm}
+	w.advance(48 * time.Hour)
+	require.Equal(t, lv, w.getLV("pvc-1"))
+	require.NotEmpty(t, w.said(NoticeOrphan))
+}
+
+// blind does not see whether a volume is open, as without device-mapper.
+type blind struct{ Backend }
+
+func (b blind) Get(ctx ctxt, name lvm.Name) (lvm.LogicalVolume, error) {
+	lv, err := b.Backend.Get(ctx, name)
+	lv.Open = lvm.Unknown
+	return lv, err
+}
+
+// The volume comes between the list of volumes and the removal.
+func TestAnOrphanThatIsClaimedInTheLastMomentStays(t *testing.T) {
+	w := newTestWorld(t, removeOrphans)
+	w.owned("pvc-1")
+	w.hook().beforeGet = func() { w.volume("x", "owner", quiet) }
+	w.advance(48 * time.Hour)
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+}
+
 func TestAnOrphanThatIsOpenWaits(t *testing.T) {
 	w := newTestWorld(t, removeOrphans)
 	w.owned("pvc-1")

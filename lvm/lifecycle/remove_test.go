@@ -207,6 +207,36 @@ func TestAVolumeWhoseNameIsUsedAgainIsDeleted(t *testing.T) {
 	require.Equal(t, []string{"pvc-1"}, w.lvs())
 }
 
+// What was looked at is removed, and nothing else that has its name by then.
+func TestAVolumeThatIsReplacedUnderTheHandIsNotRemoved(t *testing.T) {
+	w := newTestWorld(t)
+	w.owned("pvc-1")
+	w.hook().beforeRemove = func() {
+		require.NoError(t, w.hand.Remove(w.ctx, vg0("pvc-1"), lvm.RemoveOptions{}))
+		w.makeLV("pvc-1")
+	}
+	w.volume("pvc-1", "other than the one that has made it", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID, pv.Spec.CSI.VolumeHandle = "owner", "x" })
+	w.advance(time.Minute)
+	require.Equal(t, "deleting ExistsMismatch", w.volumeState("pvc-1"))
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+	require.Empty(t, w.getLV("pvc-1").Tags)
+}
+
+func TestTakingTheFailureOfAVolumeAwayAsksForAnotherAttemptAtOnce(t *testing.T) {
+	w := newTestWorld(t)
+	lv := w.owned("pvc-1")
+	require.NoError(t, w.lvm.Open(lv.Name))
+	w.volume("pvc-1", "owner")
+	w.advance(2 * time.Minute)
+	require.NoError(t, w.lvm.Close(lv.Name))
+	pv := w.getVolume("pvc-1")
+	delete(pv.Annotations, keys.Error())
+	_, err := w.user.Volumes().Update(w.ctx, pv, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.idle()
+	require.Equal(t, "deleted", w.volumeState("pvc-1"))
+}
+
 func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 	w := newTestWorld(t)
 	w.owned("pvc-1")
