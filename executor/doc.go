@@ -42,6 +42,7 @@
 // what is not known makes the attachment Uncertain: a driver that can say more than "failed" marks its errors with
 // [Precondition], [NothingHappened], [GoneError] or returns a [*DanglingError].
 //
-// A driver whose back end attaches many volumes with one request can gather concurrent calls of Attach: the executor calls it
-// for all that may run together at once.
+// A driver whose back end attaches many volumes with one request implements [BulkAttacher], one that can say of all nodes at once
+// what is attached [BulkVerifier]. What goes into one call has one key, slot and outcome each all the same; until the call has
+// returned, none of its volumes is worked on again.
 package executor

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type ExecutorConfig struct {
 	OnOutcome func(Event)
 	// VerifyTimeout bounds each call that verifies; 0 = Options.Timeout, negative = none.
 	VerifyTimeout time.Duration
+	// BulkWindow is how long an attach waits for others to go with it into one call of a BulkAttacher; 0 = DefaultBulkWindow.
+	BulkWindow time.Duration
 }
 
 // OperationExecutor attaches, detaches and verifies volumes with a driver, and writes what came of it into the actual
@@ -46,6 +49,7 @@ type ExecutorConfig struct {
 type OperationExecutor struct {
 	operations    *Operations
 	attacher      Attacher
+	attach        func(context.Context, cache.VolumeToAttach) (string, error) // attacher's, in bulk if it can
 	actual        ActualStateOfWorldUpdater
 	onOutcome     func(Event)
 	verifyTimeout time.Duration
@@ -80,11 +84,17 @@ func NewOperationExecutor(c ExecutorConfig) (*OperationExecutor, error) {
 		return nil, invalid("ExecutorConfig.Attacher", "", "must be set")
 	case c.Actual == nil:
 		return nil, invalid("ExecutorConfig.Actual", "", "must be set")
+	case c.BulkWindow < 0:
+		return nil, invalid("ExecutorConfig.BulkWindow", c.BulkWindow.String(), "must not be negative")
 	}
-	return &OperationExecutor{
+	e := &OperationExecutor{
 		operations: c.Operations, attacher: c.Attacher, actual: c.Actual,
-		onOutcome: c.OnOutcome, verifyTimeout: c.VerifyTimeout,
-	}, nil
+		attach: c.Attacher.Attach, onOutcome: c.OnOutcome, verifyTimeout: c.VerifyTimeout,
+	}
+	if driver, ok := c.Attacher.(BulkAttacher); ok {
+		e.attach = (&bulk{driver: driver, clock: c.Operations.clock, window: cmp.Or(c.BulkWindow, DefaultBulkWindow)}).attach
+	}
+	return e, nil
 }
 
 // Operations returns what the executor runs its operations on: to ask what is pending or in back-off, to wait, and to shut down.
@@ -227,7 +237,7 @@ func (e *OperationExecutor) AttachVolume(ctx context.Context, r AttachRequest) e
 
 func (a *attach) run(ctx context.Context) error {
 	a.called = true
-	devicePath, err := a.executor.attacher.Attach(ctx, a.request)
+	devicePath, err := a.executor.attach(ctx, a.request)
 	if err == nil {
 		a.devicePath = devicePath
 	}
