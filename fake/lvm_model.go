@@ -3,7 +3,6 @@ package fake
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/stateofworld/stateofworld/lvm"
@@ -246,23 +245,23 @@ func parallel(disks []*lvmDisk, n int, each uint64) [][]lvmRange {
 
 // snapshotsOf are the thick snapshots of a volume.
 func (g *lvmGroup) snapshotsOf(v *lvmVolume) []*lvmVolume {
-	var out []*lvmVolume
-	for _, name := range slices.Sorted(maps.Keys(g.lvs)) {
-		if s := g.lvs[name]; s.layout == lvm.ThickSnapshot && s.origin == v.name {
-			out = append(out, s)
-		}
-	}
-	return out
+	return g.which(func(s *lvmVolume) bool { return s.layout == lvm.ThickSnapshot && s.origin == v.name })
 }
 
 // members are the volumes in a thin pool.
 func (g *lvmGroup) members(pool *lvmVolume) []*lvmVolume {
+	return g.which(func(m *lvmVolume) bool { return m.layout == lvm.Thin && m.pool == pool.name })
+}
+
+// which are the volumes that something holds for, by name.
+func (g *lvmGroup) which(holds func(*lvmVolume) bool) []*lvmVolume {
 	var out []*lvmVolume
-	for _, name := range slices.Sorted(maps.Keys(g.lvs)) {
-		if m := g.lvs[name]; m.layout == lvm.Thin && m.pool == pool.name {
-			out = append(out, m)
+	for _, v := range g.lvs {
+		if holds(v) {
+			out = append(out, v)
 		}
 	}
+	slices.SortFunc(out, func(a, b *lvmVolume) int { return cmp.Compare(a.name, b.name) })
 	return out
 }
 

@@ -21,16 +21,12 @@ func (l *LVM) lockedLVS(c *lvmCommand) *command.Result {
 		bad.Stdout = report("lv", nil)
 		return bad
 	}
+	selected, err := selection(c.get("-S"))
+	if err != nil {
+		return usage("%v", err)
+	}
 	var rows []map[string]string
-	for _, name := range slices.Sorted(maps.Keys(g.lvs)) {
-		v := g.lvs[name]
-		selected, err := selects(c.get("-S"), v)
-		if err != nil {
-			return usage("%v", err)
-		}
-		if !selected {
-			continue
-		}
+	for _, v := range g.which(selected) {
 		all := v.fields(c.noDriver())
 		if slices.Contains(strings.Split(c.get("-o"), ","), "stripes") { // a field of segments
 			for range v.segments {
@@ -88,35 +84,30 @@ func pick(all map[string]string, fields string) map[string]string {
 	return row
 }
 
-// selects evaluates the selections that are used: a list of comparisons of which one must hold.
-func selects(selection string, v *lvmVolume) (bool, error) {
-	if selection == "" {
-		return true, nil
-	}
-	for term := range strings.SplitSeq(selection, " || ") {
-		field, value, ok := strings.Cut(term, "=")
-		if !ok {
-			return false, fmt.Errorf("fake: selection %q", term)
-		}
-		var holds bool
-		plain := strings.Trim(value, `"`)
+// selection understands the selections that are used: a list of comparisons of which one must hold.
+func selection(text string) (func(*lvmVolume) bool, error) {
+	var terms []func(*lvmVolume) bool
+	for term := range strings.SplitSeq(text, " || ") {
+		field, value, _ := strings.Cut(term, "=")
+		plain := strings.Trim(value, `{"}`)
 		switch field {
+		case "":
+			terms = append(terms, func(*lvmVolume) bool { return true })
 		case "lv_name":
-			holds = v.name == plain
+			terms = append(terms, func(v *lvmVolume) bool { return v.name == plain })
 		case "origin":
-			holds = v.origin == plain
+			terms = append(terms, func(v *lvmVolume) bool { return v.origin == plain })
 		case "pool_lv":
-			holds = v.pool == plain
+			terms = append(terms, func(v *lvmVolume) bool { return v.pool == plain })
 		case "lv_tags":
-			holds = slices.Contains(v.tags, strings.Trim(value, `{"}`))
+			terms = append(terms, func(v *lvmVolume) bool { return slices.Contains(v.tags, plain) })
 		default:
-			return false, fmt.Errorf("fake: selection %q", term)
-		}
-		if holds {
-			return true, nil
+			return nil, fmt.Errorf("fake: selection %q", term)
 		}
 	}
-	return false, nil
+	return func(v *lvmVolume) bool {
+		return slices.ContainsFunc(terms, func(holds func(*lvmVolume) bool) bool { return holds(v) })
+	}, nil
 }
 
 func (g *lvmGroup) warnings() []byte {
