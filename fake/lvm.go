@@ -13,8 +13,10 @@ import (
 	"github.com/stateofworld/stateofworld/lvm"
 )
 
-// LVM is an [lvm.Backend] in memory. It is the real backend, [lvm.CLI], on a stand-in for lvm2 that understands the commands which that runs, keeps groups, disks and extents in memory, and
-// answers as lvm2 does. So what a test sees (errors, idempotence, locking, recovery) is what the real thing does, and a test can fail, hang, or stop at any of the commands.
+// LVM is an [lvm.Backend] in memory. It is the real backend, [lvm.CLI], on a stand-in for lvm2 that understands the
+// commands which that runs, keeps groups, disks and extents in memory, and answers as lvm2 does. So what a test sees
+// (errors, idempotence, locking, recovery) is what the real thing does, and a test can fail, hang, or stop at any of
+// the commands.
 //
 //	l := fake.NewLVM()
 //	l.AddVG("vg0", 4<<20, fake.Disk{Device: "/dev/sda", Size: 1 << 30})
@@ -23,8 +25,9 @@ import (
 //
 // What is stored on volumes can be written and read too, extent by extent, so that a test can tell whether it is gone.
 //
-// Limits: commands other than those that lvm.CLI runs are refused; allocation prefers other extents than lvm2's; how full thin pools and snapshots are is what
-// FillPool says and does not follow from what is written. It is safe for concurrent use, except for Restart.
+// Limits: commands other than those that lvm.CLI runs are refused; allocation prefers other extents than lvm2's; how
+// full thin pools and snapshots are is what FillPool says and does not follow from what is written. It is safe for
+// concurrent use, except for Restart.
 type LVM struct {
 	*lvm.CLI
 	options lvm.Options
@@ -197,7 +200,8 @@ func (l *LVM) volume(name lvm.Name, f func(*lvmVolume) error) error {
 	return fmt.Errorf("%s is not there", name)
 }
 
-// Reboot restarts the machine: every volume is inactive afterwards, and nothing is open. The process that used the backend is gone with it: see Restart.
+// Reboot restarts the machine: every volume is inactive afterwards, and nothing is open. The process that used the
+// backend is gone with it: see Restart.
 func (l *LVM) Reboot() {
 	l.mu.Lock()
 	for _, g := range l.groups {
@@ -209,7 +213,8 @@ func (l *LVM) Reboot() {
 	l.Restart()
 }
 
-// Restart restarts the process that uses the backend: after it commands work again that StopAt has stopped, and nothing is remembered but what is in the volume groups. No call may be under way.
+// Restart restarts the process that uses the backend: after it commands work again that StopAt has stopped, and nothing
+// is remembered but what is in the volume groups. No call may be under way.
 func (l *LVM) Restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

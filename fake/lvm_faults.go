@@ -17,7 +17,8 @@ type StopWhen string
 const (
 	// StopBefore: the command is not run.
 	StopBefore StopWhen = "before"
-	// StopDuring: the command is killed with the process. An lvcreate has made the volume and not yet wiped it; a wipe has done half; the others have done their work.
+	// StopDuring: the command is killed with the process. An lvcreate has made the volume and not yet wiped it; a wipe
+	// has done half; the others have done their work.
 	StopDuring StopWhen = "during"
 	// StopAfter: the command is done, and nobody hears of it.
 	StopAfter StopWhen = "after"
@@ -28,7 +29,8 @@ type lvmStop struct {
 	when StopWhen
 }
 
-// StopAt stops the process that uses the backend at the n-th command from now on, counted from 1: that command and all later ones end in ErrStopped, until Restart.
+// StopAt stops the process that uses the backend at the n-th command from now on, counted from 1: that command and all
+// later ones end in ErrStopped, until Restart.
 func (l *LVM) StopAt(n int, when StopWhen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +56,8 @@ type lvmFault struct {
 	start, free sync.Once
 }
 
-// FailNext lets the next command of a program ("lvcreate", "lvs", ...) fail with exit code 5 and a message, without any effect.
+// FailNext lets the next command of a program ("lvcreate", "lvs", ...) fail with exit code 5 and a message, without any
+// effect.
 func (l *LVM) FailNext(program, stderr string) {
 	l.addFault(&lvmFault{program: program, stderr: stderr})
 }
@@ -71,14 +74,16 @@ func (h *Held) Started() <-chan struct{} { return h.fault.started }
 // Release lets them go on. It may be called more than once.
 func (h *Held) Release() { h.fault.free.Do(func() { close(h.fault.release) }) }
 
-// Hold lets the next command of a program wait until Release, and then go on. When the context ends before, the program is killed and has no effect.
+// Hold lets the next command of a program wait until Release, and then go on. When the context ends before, the program
+// is killed and has no effect.
 func (l *LVM) Hold(program string) *Held {
 	f := &lvmFault{program: program, hold: true}
 	l.addFault(f)
 	return &Held{f}
 }
 
-// Hang lets every command about a volume group wait until Release, in such a way that it cannot be killed, as on a disk that does not answer.
+// Hang lets every command about a volume group wait until Release, in such a way that it cannot be killed, as on a disk
+// that does not answer.
 func (l *LVM) Hang(vg string) *Held {
 	f := &lvmFault{vg: vg, hold: true, hang: true, always: true}
 	l.addFault(f)

@@ -39,7 +39,8 @@ type lvmCell struct {
 	signature string // of a filesystem or partition table, in the first extent of a volume
 }
 
-// lvmSegment is a piece of a volume: its extents lie on the areas one after the other, in stripes, or all on each (RAID1).
+// lvmSegment is a piece of a volume: its extents lie on the areas one after the other, in stripes, or all on each
+// (RAID1).
 type lvmSegment struct {
 	areas [][]lvmRange
 }
@@ -229,7 +230,8 @@ func linear(disks []*lvmDisk, extents uint64) []lvmRange {
 	return out
 }
 
-// parallel takes the same number of extents from each of n disks, those with the most room. It is nil where there are not so many.
+// parallel takes the same number of extents from each of n disks, those with the most room. It is nil where there are
+// not so many.
 func parallel(disks []*lvmDisk, n int, each uint64) [][]lvmRange {
 	disks = slices.Clone(disks)
 	slices.SortStableFunc(disks, func(a, b *lvmDisk) int { return cmp.Compare(b.freeExtents(), a.freeExtents()) })

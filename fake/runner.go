@@ -17,15 +17,16 @@ const AnyArg = "\x00any"
 // AnyArgs stands for any number of arguments, also none. It may only be the last.
 const AnyArgs = "\x00any..."
 
-// Runner is a [command.Runner] that runs nothing. It is told which commands are to come, in which order, and what they answer:
+// Runner is a [command.Runner] that runs nothing. It is told which commands are to come, in which order, and what they
+// answer:
 //
 //	r := fake.NewRunner(t)
 //	r.Expect("vgs", "vg0").Stdout("{...}")
 //	r.Expect("lvcreate", fake.AnyArgs).Stderr("no space").Exit(5)
 //	r.Expect("lvs").Hang()
 //
-// A command that is not expected fails the test and is answered with a [*command.SpawnError]; so does, at the end of the test, one that never came. The file methods work on files in memory:
-// see AddFile. It is safe for concurrent use.
+// A command that is not expected fails the test and is answered with a [*command.SpawnError]; so does, at the end of
+// the test, one that never came. The file methods work on files in memory: see AddFile. It is safe for concurrent use.
 //
 // Limits: symbolic links are followed only where AddLink made them, and as the last part of a path.
 type Runner struct {
@@ -47,7 +48,8 @@ func NewRunner(t TB) *Runner {
 	return r
 }
 
-// Unordered lets expected commands come in any order: each is answered by the first expectation that fits and is not used up.
+// Unordered lets expected commands come in any order: each is answered by the first expectation that fits and is not
+// used up.
 func (r *Runner) Unordered() *Runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +57,8 @@ func (r *Runner) Unordered() *Runner {
 	return r
 }
 
-// Expected is a command that is to come, and its answer: by default exit code 0 and no output. Its methods are called before the command comes.
+// Expected is a command that is to come, and its answer: by default exit code 0 and no output. Its methods are called
+// before the command comes.
 type Expected struct {
 	runner  *Runner
 	argv    []string
@@ -93,7 +96,8 @@ func (e *Expected) Exit(code int) *Expected { e.result.ExitCode = code; return e
 // Times lets the command come n times.
 func (e *Expected) Times(n int) *Expected { e.times = n; return e }
 
-// AnyTimes lets the command come as often as it likes, also never. In order, it stays behind once the next one has come.
+// AnyTimes lets the command come as often as it likes, also never. In order, it stays behind once the next one has
+// come.
 func (e *Expected) AnyTimes() *Expected { e.times = -1; return e }
 
 // Env says which "NAME=value" entries the command must have, whatever else.
@@ -110,7 +114,8 @@ func (e *Expected) SpawnError() *Expected {
 	return e.Fail(&command.SpawnError{Argv: e.argv, Err: fmt.Errorf("%q: %w", e.argv[0], os.ErrNotExist)})
 }
 
-// Hold keeps the answer back until Release. When the context ends first, the program cannot be killed: the call returns, and only Release ends the program.
+// Hold keeps the answer back until Release. When the context ends first, the program cannot be killed: the call
+// returns, and only Release ends the program.
 func (e *Expected) Hold() *Expected { e.hold = true; return e }
 
 // Hang never answers. When the context ends, the program is killed.

@@ -2,12 +2,13 @@ package lvm
 
 import "fmt"
 
-// Attr is the decoded lv_attr, whose letters are described in the manual page lvs(8). Letters that are not known are kept. The zero value of a letter means that this
-// version of lvm2 does not show it.
+// Attr is the decoded lv_attr, whose letters are described in the manual page lvs(8). Letters that are not known are
+// kept. The zero value of a letter means that this version of lvm2 does not show it.
 type Attr struct {
 	Type       VolumeType
 	Permission Permission
-	// Allocation is the policy: (c)ontiguous, (i)nherited, c(l)ing, (n)ormal, (a)nywhere. Locked against allocation changes (as during pvmove) it is a capital letter.
+	// Allocation is the policy: (c)ontiguous, (i)nherited, c(l)ing, (n)ormal, (a)nywhere. Locked against allocation
+	// changes (as during pvmove) it is a capital letter.
 	Allocation byte
 	FixedMinor bool
 	State      State

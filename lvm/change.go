@@ -49,7 +49,8 @@ func (c *CLI) Activate(ctx context.Context, name Name, o ActivateOptions) (Logic
 	})
 }
 
-// activateArgs activate a volume, also one that is to be skipped when nobody asks for it by name, as thin snapshots are.
+// activateArgs activate a volume, also one that is to be skipped when nobody asks for it by name, as thin snapshots
+// are.
 func activateArgs(lv LogicalVolume) []string {
 	args := []string{"-ay"}
 	if lv.Attr.SkipActivation {

@@ -10,8 +10,8 @@ import (
 // exitFailed is the exit code of lvm2 for every failure that is not one of usage: by itself it says nothing.
 const exitFailed = 5
 
-// messages are the texts, in the C locale, by which the reasons behind exit code 5 are told apart. The first that matches counts. What matches none has no kind: it is never
-// taken for "not found".
+// messages are the texts, in the C locale, by which the reasons behind exit code 5 are told apart. The first that
+// matches counts. What matches none has no kind: it is never taken for "not found".
 var messages = []struct {
 	text *regexp.Regexp
 	kind error

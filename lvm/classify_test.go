@@ -11,7 +11,8 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// The literal messages of lvm2 2.03.16, unless noted, and what they mean. L09, topolvm/topolvm#889: exit code 5 alone means nothing.
+// The literal messages of lvm2 2.03.16, unless noted, and what they mean. L09, topolvm/topolvm#889: exit code 5 alone
+// means nothing.
 func TestMessagesOfLVMAreToldApart(t *testing.T) {
 	for _, tc := range []struct {
 		text string

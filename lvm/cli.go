@@ -17,20 +17,23 @@ type Runner interface {
 
 // Options configure a [CLI]. The zero value is right for lvm2 run on the host, be it through nsenter.
 type Options struct {
-	// GlobalArgs are put first among the arguments of every lvm2 command: "--devices /dev/sdb", for instance, in two elements. They are not validated.
+	// GlobalArgs are put first among the arguments of every lvm2 command: "--devices /dev/sdb", for instance, in two
+	// elements. They are not validated.
 	GlobalArgs []string
 	// Config is configuration text as for lvm2's --config, which is added to this backend's own and cannot override it.
 	Config string
 	// Env are entries "NAME=value" that are added to the environment of every command, for instance LVM_SYSTEM_DIR.
 	Env []string
-	// InContainer is for lvm2 that runs in a container instead of the host's namespaces: it does not wait for a udev that is not there, and makes the device nodes itself. The
-	// container then needs the host's /dev and, where anything else uses lvm2 too, its /run/lock/lvm, without which the two do not exclude each other.
+	// InContainer is for lvm2 that runs in a container instead of the host's namespaces: it does not wait for a udev
+	// that is not there, and makes the device nodes itself. The container then needs the host's /dev and, where
+	// anything else uses lvm2 too, its /run/lock/lvm, without which the two do not exclude each other.
 	InContainer bool
-	// NoDeviceMapper is for kernels without device-mapper, as in tests: volumes are only written into the metadata. They are made inactive and are neither zeroed nor wiped;
-	// only Linear and Striped ones can be made, and what needs a device is ErrUnsupported.
+	// NoDeviceMapper is for kernels without device-mapper, as in tests: volumes are only written into the metadata.
+	// They are made inactive and are neither zeroed nor wiped; only Linear and Striped ones can be made, and what needs
+	// a device is ErrUnsupported.
 	NoDeviceMapper bool
-	// ReportTimeout is the deadline of one report, ChangeTimeout that of one command that changes something. 0 means 1 minute and 3 minutes; negative means
-	// none but the caller's. Wiping has none but the caller's.
+	// ReportTimeout is the deadline of one report, ChangeTimeout that of one command that changes something. 0 means 1
+	// minute and 3 minutes; negative means none but the caller's. Wiping has none but the caller's.
 	ReportTimeout, ChangeTimeout time.Duration
 	// ProtectedTag is the tag that keeps a volume from being removed. Empty means "protected".
 	ProtectedTag string
@@ -43,15 +46,16 @@ type CLI struct {
 	runner  Runner
 	options Options
 	config  string
-	// changes has one key per volume group; it is held for everything that changes it. wipes has one per volume that is being wiped.
+	// changes has one key per volume group; it is held for everything that changes it. wipes has one per volume that is
+	// being wiped.
 	changes, wipes locks
 	reports        flights
 }
 
 var _ Backend = (*CLI)(nil)
 
-// NewCLI is the backend over lvm2 as the runner finds it. Several of them, in one process or many, may work on the same groups as far as lvm2's own locking goes, but only
-// within one is checking and changing one step.
+// NewCLI is the backend over lvm2 as the runner finds it. Several of them, in one process or many, may work on the same
+// groups as far as lvm2's own locking goes, but only within one is checking and changing one step.
 func NewCLI(runner Runner, o Options) *CLI {
 	c := &CLI{runner: runner, options: o}
 	c.options.GlobalArgs, c.options.Env = slices.Clone(o.GlobalArgs), slices.Clone(o.Env)

@@ -21,8 +21,9 @@ type crashCase struct {
 
 const secret = "data of the tenant before"
 
-// TestOperationsThatAreCutOffAnywhereAreFinishedByTheNextAttempt stops the process before, during and after every command of an operation, restarts it (or the machine), tries again, and
-// finds what there would be without all that: one volume, nothing leaked, nothing foreign touched.
+// TestOperationsThatAreCutOffAnywhereAreFinishedByTheNextAttempt stops the process before, during and after every
+// command of an operation, restarts it (or the machine), tries again, and finds what there would be without all that:
+// one volume, nothing leaked, nothing foreign touched.
 func TestOperationsThatAreCutOffAnywhereAreFinishedByTheNextAttempt(t *testing.T) {
 	create := func(change func(*lvm.CreateOptions)) func(t *testing.T, l *fake.LVM) error {
 		return func(t *testing.T, l *fake.LVM) error {
@@ -200,7 +201,8 @@ func (tc crashCase) cutOff(t *testing.T, n int, when fake.StopWhen, restart stri
 	return cut
 }
 
-// The commit point of a removal is the renaming: the name can be used again while the old data is still there, and that does not come back.
+// The commit point of a removal is the renaming: the name can be used again while the old data is still there, and that
+// does not come back.
 func TestNameIsFreeWhileTheOldVolumeIsStillWiped(t *testing.T) {
 	l := fake.NewLVM()
 	l.AddVG("vg0", 4<<20, fake.Disk{Device: "/dev/sda", Size: 120 << 20})

@@ -13,8 +13,9 @@ import (
 
 // Create implements [Backend].
 //
-// A new volume carries a mark until lvcreate has returned success, which is after it was zeroed and wiped; only then the mark is taken off and the volume is handed out. What is
-// found with a mark was therefore never handed out and can be removed, whenever and wherever the attempt was cut off.
+// A new volume carries a mark until lvcreate has returned success, which is after it was zeroed and wiped; only then
+// the mark is taken off and the volume is handed out. What is found with a mark was therefore never handed out and can
+// be removed, whenever and wherever the attempt was cut off.
 func (c *CLI) Create(ctx context.Context, o CreateOptions) (lv LogicalVolume, err error) {
 	const op = "create"
 	name := o.name()
@@ -53,7 +54,8 @@ func (c *CLI) Create(ctx context.Context, o CreateOptions) (lv LogicalVolume, er
 	return c.make(ctx, op, name, o.Tags, args)
 }
 
-// make runs lvcreate with the mark and the tags, cleans up after it where it failed, and takes the mark off where it did not.
+// make runs lvcreate with the mark and the tags, cleans up after it where it failed, and takes the mark off where it
+// did not.
 func (c *CLI) make(ctx context.Context, op string, name Name, tags, args []string) (LogicalVolume, error) {
 	mark := creatingMark + nonce()
 	marked := []string{"-y", "--addtag", mark}

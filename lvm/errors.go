@@ -76,7 +76,8 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s is %s, wanted %s", e.Field, e.Have, e.Want)
 }
 
-// DependentsError names the volumes that stand in the way of a removal. It comes with ErrHasSnapshots (thick snapshots of the volume) or ErrInUse (volumes in the thin pool).
+// DependentsError names the volumes that stand in the way of a removal. It comes with ErrHasSnapshots (thick snapshots
+// of the volume) or ErrInUse (volumes in the thin pool).
 type DependentsError struct {
 	Names []string
 }

@@ -2,7 +2,8 @@ package lvm
 
 import "fmt"
 
-// CheckFormat refuses to have a filesystem made on a volume that is a snapshot: it holds its origin's data, also where nothing is recognised on it. The error is ErrWouldFormatClone.
+// CheckFormat refuses to have a filesystem made on a volume that is a snapshot: it holds its origin's data, also where
+// nothing is recognised on it. The error is ErrWouldFormatClone.
 func CheckFormat(lv LogicalVolume) error {
 	if lv.Snapshot() {
 		return fmt.Errorf("lvm: format %s: %w of %s", lv.Name, ErrWouldFormatClone, lv.Origin)
@@ -10,8 +11,9 @@ func CheckFormat(lv LogicalVolume) error {
 	return nil
 }
 
-// MountOptions are the options that mounting a filesystem needs because of the volume that it is on: a snapshot has the UUID of its origin's filesystem, which xfs
-// refuses to mount twice, and its journal cannot be replayed where it takes no writes. A snapshot must be mounted by its path, never by UUID or label.
+// MountOptions are the options that mounting a filesystem needs because of the volume that it is on: a snapshot has the
+// UUID of its origin's filesystem, which xfs refuses to mount twice, and its journal cannot be replayed where it takes
+// no writes. A snapshot must be mounted by its path, never by UUID or label.
 func MountOptions(lv LogicalVolume, fsType string, readOnly bool) []string {
 	var options []string
 	if readOnly {

@@ -9,13 +9,16 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// flights share the answers of identical questions: while a report runs, others who want the same one wait for its answer instead of running it again.
+// flights share the answers of identical questions: while a report runs, others who want the same one wait for its
+// answer instead of running it again.
 //
-// An answer may be older than the question by as long as the report runs, but never older than a change made through this backend: see forget.
+// An answer may be older than the question by as long as the report runs, but never older than a change made through
+// this backend: see forget.
 type flights struct {
 	mu      sync.Mutex
 	running map[string]*flight
-	// stuck are reports past their deadline that cannot be killed. The same report is not run again before they have gone.
+	// stuck are reports past their deadline that cannot be killed. The same report is not run again before they have
+	// gone.
 	stuck map[string]<-chan struct{}
 }
 

@@ -5,10 +5,11 @@ import (
 	"sync"
 )
 
-// locks are one mutex per key, whose waiters give up when their context ends. A key takes memory only while it is held or waited for.
+// locks are one mutex per key, whose waiters give up when their context ends. A key takes memory only while it is held
+// or waited for.
 //
-// A holder may leave something behind that it cannot end: a command past its deadline that cannot be killed. The key then stays taken until that has gone,
-// so that such commands do not pile up, and only what needs the same key waits.
+// A holder may leave something behind that it cannot end: a command past its deadline that cannot be killed. The key
+// then stays taken until that has gone, so that such commands do not pile up, and only what needs the same key waits.
 type locks struct {
 	mu   sync.Mutex
 	keys map[string]*keyLock
@@ -20,7 +21,8 @@ type keyLock struct {
 	stuck <-chan struct{}
 }
 
-// acquire waits until the key is free and returns the function that frees it. Freeing with a channel that is not nil keeps the key taken until that is closed.
+// acquire waits until the key is free and returns the function that frees it. Freeing with a channel that is not nil
+// keeps the key taken until that is closed.
 func (l *locks) acquire(ctx context.Context, key string) (release func(stuck <-chan struct{}), err error) {
 	if ctx.Err() != nil {
 		return nil, stopped(ctx, "waiting", "for", key)

@@ -15,10 +15,12 @@ type Name struct {
 // String is the name as lvm2 takes it: "vg/lv".
 func (n Name) String() string { return n.VG + "/" + n.LV }
 
-// DevicePath is where the device of the volume is while it is active, in the mount namespace that the backend's commands run in.
+// DevicePath is where the device of the volume is while it is active, in the mount namespace that the backend's
+// commands run in.
 func (n Name) DevicePath() string { return "/dev/" + n.VG + "/" + n.LV }
 
-// Validate refuses what lvm2 would refuse, or would take for something else than one logical volume. It is an [*InvalidError].
+// Validate refuses what lvm2 would refuse, or would take for something else than one logical volume. It is an
+// [*InvalidError].
 func (n Name) Validate() error {
 	if err := ValidateVGName(n.VG); err != nil {
 		return err
@@ -38,7 +40,8 @@ func (n Name) Validate() error {
 
 func doubled(s string) int { return len(s) + strings.Count(s, "-") }
 
-// ParseName reads "vg/lv", and nothing else: no leading or further slash, no tag, no empty part. The error is an [*InvalidError].
+// ParseName reads "vg/lv", and nothing else: no leading or further slash, no tag, no empty part. The error is an
+// [*InvalidError].
 func ParseName(s string) (Name, error) {
 	vg, lv, ok := strings.Cut(s, "/")
 	if !ok {
@@ -59,7 +62,8 @@ func ValidateVGName(name string) error {
 	return nil
 }
 
-// ValidateLVName checks a logical volume's name by lvm2's rules, except for those that depend on the group's name too: see [Name.Validate]. The error is an [*InvalidError].
+// ValidateLVName checks a logical volume's name by lvm2's rules, except for those that depend on the group's name too:
+// see [Name.Validate]. The error is an [*InvalidError].
 func ValidateLVName(name string) error {
 	reason := badName(name)
 	for _, prefix := range []string{"snapshot", "pvmove"} {
@@ -107,9 +111,11 @@ func nameChar(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '+' || c == '.' || c == '-'
 }
 
-// MapName gives every string a valid logical volume name of its own: names that are valid stay as they are, all others (such as the "snapshot-<uuid>" of CSI) become
-// "m+" and the string with its odd bytes as "+xx", or, where that gets long, "h+" and its SHA-256. Two strings never get one name (short of a collision of
-// SHA-256), so the mapping may be used for lookups, but cannot be undone. Results have at most 100 characters as device-mapper counts, which leaves 26 for the group.
+// MapName gives every string a valid logical volume name of its own: names that are valid stay as they are, all others
+// (such as the "snapshot-<uuid>" of CSI) become "m+" and the string with its odd bytes as "+xx", or, where that gets
+// long, "h+" and its SHA-256. Two strings never get one name (short of a collision of SHA-256), so the mapping may be
+// used for lookups, but cannot be undone. Results have at most 100 characters as device-mapper counts, which leaves 26
+// for the group.
 func MapName(name string) string {
 	const most = 100
 	if ValidateLVName(name) == nil && !strings.HasPrefix(name, "m+") && !strings.HasPrefix(name, "h+") && doubled(name) <= most {
@@ -132,7 +138,8 @@ func MapName(name string) string {
 	return b.String()
 }
 
-// ValidateTag checks a tag by lvm2's rules, and refuses a leading hyphen, which lvm2 documents but does not check. The error is an [*InvalidError].
+// ValidateTag checks a tag by lvm2's rules, and refuses a leading hyphen, which lvm2 documents but does not check. The
+// error is an [*InvalidError].
 func ValidateTag(tag string) error {
 	reason := ""
 	switch {

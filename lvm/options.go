@@ -20,13 +20,15 @@ type CreateOptions struct {
 	Stripes int
 	// StripeSize is in bytes, a power of two from 4096 on. 0 leaves it to lvm2.
 	StripeSize uint64
-	// AllowLinear lets a striped volume be made linear where there are not enough physical volumes with room. The Layout of the result tells.
+	// AllowLinear lets a striped volume be made linear where there are not enough physical volumes with room. The
+	// Layout of the result tells.
 	AllowLinear bool
 	// Mirrors is how many further copies a RAID1 volume has. 0 means 1.
 	Mirrors int
 	// ThinPool is the pool that a thin volume is made in.
 	ThinPool string
-	// Overprovision, where not 0, is how many times the size of the thin pool all volumes in it may have together; more is ErrNoSpace.
+	// Overprovision, where not 0, is how many times the size of the thin pool all volumes in it may have together; more
+	// is ErrNoSpace.
 	Overprovision float64
 	// PhysicalVolumes are the devices to use. Empty leaves it to lvm2.
 	PhysicalVolumes []string
@@ -123,8 +125,8 @@ type SnapshotOptions struct {
 	VG, Name string
 	// Origin is the volume that the snapshot is of.
 	Origin string
-	// Size is the room for changes of a thick snapshot, in bytes; lvm2 reduces it to what can ever be needed. Of a thin volume a thin snapshot is made, which has no
-	// size of its own: it must be 0 then.
+	// Size is the room for changes of a thick snapshot, in bytes; lvm2 reduces it to what can ever be needed. Of a thin
+	// volume a thin snapshot is made, which has no size of its own: it must be 0 then.
 	Size uint64
 	Tags []string
 }
@@ -150,7 +152,8 @@ func (o SnapshotOptions) Validate() error {
 	return validateUserTags(o.Tags)
 }
 
-// RemoveOptions say how a volume is to be removed. The zero value removes it as it is, unless something speaks against it.
+// RemoveOptions say how a volume is to be removed. The zero value removes it as it is, unless something speaks against
+// it.
 type RemoveOptions struct {
 	// UUID, where not empty, is the volume that is meant: another one of the same name is ErrExistsMismatch.
 	UUID string
@@ -162,7 +165,8 @@ type RemoveOptions struct {
 
 // WipePolicy is what is done to the data of a volume before its extents go back to the group.
 //
-// A volume in a thin pool that zeroes new blocks (as they do by default) needs none of it: its data cannot be read through another volume.
+// A volume in a thin pool that zeroes new blocks (as they do by default) needs none of it: its data cannot be read
+// through another volume.
 type WipePolicy string
 
 // The policies.

@@ -96,7 +96,8 @@ func poolAmong(op string, name Name, pool string, lvs []LogicalVolume) (LogicalV
 	return found, members, nil
 }
 
-// roomInPool refuses what a pool near its end cannot be trusted with, or, where there is a ratio, what would be promised beyond it.
+// roomInPool refuses what a pool near its end cannot be trusted with, or, where there is a ratio, what would be
+// promised beyond it.
 func (c *CLI) roomInPool(op string, name Name, pool LogicalVolume, members []LogicalVolume, size uint64, ratio float64) error {
 	capacity := c.poolCapacity(pool, members, ratio)
 	if capacity.Full {

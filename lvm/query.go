@@ -8,8 +8,9 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// The group is always the positional argument and the volume a selection: then a volume that is absent is an empty list with exit code 0, and a group that is absent, exported or another host's
-// is exit code 5. Asked otherwise, lvm2 gives both the same exit code, or silently leaves the group out.
+// The group is always the positional argument and the volume a selection: then a volume that is absent is an empty list
+// with exit code 0, and a group that is absent, exported or another host's is exit code 5. Asked otherwise, lvm2 gives
+// both the same exit code, or silently leaves the group out.
 
 func selectName(lv string) string   { return `lv_name="` + lv + `"` }
 func selectOrigin(lv string) string { return `origin="` + lv + `"` }
@@ -155,7 +156,8 @@ func groups(op, object string, argv []string, rows []row, stderr string) ([]Volu
 	return vgs, nil
 }
 
-// images is over how many physical volumes each segment of a volume goes: the stripes of a striped one, the copies of RAID1.
+// images is over how many physical volumes each segment of a volume goes: the stripes of a striped one, the copies of
+// RAID1.
 func (c *CLI) images(ctx context.Context, op string, name Name) ([]int, error) {
 	argv := c.reportArgv("lvs", "lv_name,stripes", selectName(name.LV), name.VG)
 	rows, _, err := c.fresh(ctx, op, name.String(), argv, "lv")

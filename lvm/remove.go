@@ -26,7 +26,8 @@ func (c *CLI) Remove(ctx context.Context, name Name, o RemoveOptions) error {
 	return errors.Join(errs...)
 }
 
-// takeAway removes the volume where nothing is to be wiped, or else renames it out of the way and returns it under its new name, together with what an earlier attempt has left there.
+// takeAway removes the volume where nothing is to be wiped, or else renames it out of the way and returns it under its
+// new name, together with what an earlier attempt has left there.
 func (c *CLI) takeAway(ctx context.Context, op string, name Name, o RemoveOptions) (quarantined []LogicalVolume, err error) {
 	release, err := c.lock(ctx, op, name)
 	if err != nil {
@@ -109,12 +110,14 @@ func (c *CLI) refusal(op string, lv LogicalVolume, lvs []LogicalVolume, o Remove
 	return snapshots, nil
 }
 
-// inUse is whether someone other than lvm2 holds the device of a volume. A thin pool is held by its own parts once it has had a volume, and lvm2 itself knows whether it still has.
+// inUse is whether someone other than lvm2 holds the device of a volume. A thin pool is held by its own parts once it
+// has had a volume, and lvm2 itself knows whether it still has.
 func inUse(lv LogicalVolume) bool { return lv.Open == Yes && lv.Layout != ThinPool }
 
 // lvremove removes exactly one volume. That it has gone already is fine.
 func (c *CLI) lvremove(ctx context.Context, op string, name Name) error {
-	// Its argument is never a group alone, nor a tag: those would remove everything in it. No -f: what is in use is to be refused.
+	// Its argument is never a group alone, nor a tag: those would remove everything in it. No -f: what is in use is to
+	// be refused.
 	err := c.change(ctx, op, name, "lvremove", "-y", "--", name.String())
 	if errors.Is(err, ErrNotFound) {
 		return nil

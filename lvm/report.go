@@ -13,7 +13,8 @@ import (
 // row is one object of a report.
 type row map[string]field
 
-// field is a value of a report as text. Plain JSON reports have strings only; json_std, and newer versions, have numbers, null and lists too.
+// field is a value of a report as text. Plain JSON reports have strings only; json_std, and newer versions, have
+// numbers, null and lists too.
 type field string
 
 // UnmarshalJSON takes every form that a value has been seen in.
@@ -48,12 +49,13 @@ func (f *field) UnmarshalJSON(data []byte) error {
 // document is what a report command prints.
 type document struct {
 	Report []map[string]json.RawMessage `json:"report"`
-	// Log is there where log/report_command_log is on, which is the default from 2.03.26 on. The error messages are then here and not on standard error.
+	// Log is there where log/report_command_log is on, which is the default from 2.03.26 on. The error messages are
+	// then here and not on standard error.
 	Log []row `json:"log"`
 }
 
-// decodeDocument reads a report. Lines before it (warnings) are skipped. Anything else that is not exactly one whole report is an error, since half a report must never pass
-// for one that lacks something.
+// decodeDocument reads a report. Lines before it (warnings) are skipped. Anything else that is not exactly one whole
+// report is an error, since half a report must never pass for one that lacks something.
 func decodeDocument(stdout []byte) (document, error) {
 	for len(stdout) > 0 && !bytes.HasPrefix(bytes.TrimLeft(stdout, " \t\r\n"), []byte("{")) {
 		_, rest, found := bytes.Cut(stdout, []byte("\n"))
@@ -153,7 +155,8 @@ func parseSize(text string) (uint64, error) {
 	return n, nil
 }
 
-// parsePercent reads a percentage in any locale. What cannot be read, as the nothing of an inactive volume, is not known.
+// parsePercent reads a percentage in any locale. What cannot be read, as the nothing of an inactive volume, is not
+// known.
 func parsePercent(text field) Percent {
 	value, err := strconv.ParseFloat(strings.Replace(string(text), ",", ".", 1), 64)
 	if err != nil || !(value >= 0 && value <= 100) {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// lvFields are what is asked of lvs. All are fields of the volume, none of its segments: those would give one row per segment.
+// lvFields are what is asked of lvs. All are fields of the volume, none of its segments: those would give one row per
+// segment.
 const lvFields = "lv_uuid,lv_name,vg_name,lv_size,lv_attr,lv_tags,lv_layout,lv_role,origin,pool_lv,lv_kernel_major,lv_kernel_minor," +
 	"data_percent,metadata_percent,lv_metadata_size,lv_health_status,seg_count,vg_extent_size"
 
@@ -42,7 +43,8 @@ func parseLVs(rows []row) ([]LogicalVolume, error) {
 	return lvs, nil
 }
 
-// parseLV is strict about what identifies a volume and protects its data, and lenient about the rest: one odd volume must not hide all others.
+// parseLV is strict about what identifies a volume and protects its data, and lenient about the rest: one odd volume
+// must not hide all others.
 func parseLV(r row) (LogicalVolume, error) {
 	var lv LogicalVolume
 	var err error

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// vgFields are what is asked of vgs. With the fields of physical volumes among them there is one row for each of those, so that one report, taken at one moment, has all.
+// vgFields are what is asked of vgs. With the fields of physical volumes among them there is one row for each of those,
+// so that one report, taken at one moment, has all.
 const vgFields = "vg_uuid,vg_name,vg_attr,vg_size,vg_free,vg_extent_size,vg_extent_count,vg_free_count,vg_missing_pv_count,vg_tags," +
 	"pv_uuid,pv_name,pv_attr,pv_size,pv_free,pv_pe_count,pv_pe_alloc_count,pv_tags"
 
@@ -71,7 +72,8 @@ func parseVG(r row) (VolumeGroup, error) {
 			return VolumeGroup{}, err
 		}
 	}
-	// Below a sector there is no extent, and above what a header can say there is none either; later arithmetic relies on it.
+	// Below a sector there is no extent, and above what a header can say there is none either; later arithmetic relies
+	// on it.
 	if vg.ExtentSize < sectorSize || vg.ExtentSize > 1<<42 {
 		return VolumeGroup{}, fmt.Errorf("field vg_extent_size: %d cannot be", vg.ExtentSize)
 	}

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// maxSize is the largest size that is taken: 8 EiB minus an extent of the largest kind, below what lvm2 and the kernel can address, so that no rounding overflows.
+// maxSize is the largest size that is taken: 8 EiB minus an extent of the largest kind, below what lvm2 and the kernel
+// can address, so that no rounding overflows.
 const maxSize = math.MaxInt64 - 1<<40
 
 const sectorSize = 512

@@ -12,8 +12,9 @@ type stripePlan struct {
 	Devices []string
 }
 
-// planStripes finds the physical volumes for a striped volume of at least extents: those with the most room, so many that each has room for its share. want is the
-// number of stripes, or 0 for as many as possible. It is false where there are not enough.
+// planStripes finds the physical volumes for a striped volume of at least extents: those with the most room, so many
+// that each has room for its share. want is the number of stripes, or 0 for as many as possible. It is false where
+// there are not enough.
 func planStripes(pvs []PhysicalVolume, extents uint64, want int) (stripePlan, bool) {
 	candidates := byRoom(pvs)
 	most, least := min(len(candidates), 128), 2
@@ -63,7 +64,8 @@ func restrict(pvs []PhysicalVolume, devices []string) ([]PhysicalVolume, bool) {
 	return out, len(out) == len(devices)
 }
 
-// largest is how many extents the largest volume of a layout has that is sure to fit. stripes and mirrors are as in CreateOptions.
+// largest is how many extents the largest volume of a layout has that is sure to fit. stripes and mirrors are as in
+// CreateOptions.
 func largest(pvs []PhysicalVolume, layout Layout, stripes, mirrors int) uint64 {
 	candidates := byRoom(pvs)
 	switch layout {

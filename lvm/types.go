@@ -72,9 +72,11 @@ type Stage string
 const (
 	// StageReady: the volume is what it is said to be.
 	StageReady Stage = ""
-	// StageCreating: the volume is being made, or was left half made by an attempt that was cut off. It has never been handed out. The next Create removes it and begins anew.
+	// StageCreating: the volume is being made, or was left half made by an attempt that was cut off. It has never been
+	// handed out. The next Create removes it and begins anew.
 	StageCreating Stage = "creating"
-	// StageRemoving: the volume was renamed out of the way to be wiped and removed; it is in nobody's use. See FinishRemovals.
+	// StageRemoving: the volume was renamed out of the way to be wiped and removed; it is in nobody's use. See
+	// FinishRemovals.
 	StageRemoving Stage = "removing"
 )
 
@@ -113,7 +115,8 @@ type Percent struct {
 // VolumeGroup is a volume group as it was seen. It is a copy and belongs to the caller.
 type VolumeGroup struct {
 	Name, UUID string
-	// Size, Free and ExtentSize are in bytes. Free counts extents of all physical volumes, also of those that nothing can be put on.
+	// Size, Free and ExtentSize are in bytes. Free counts extents of all physical volumes, also of those that nothing
+	// can be put on.
 	Size, Free, ExtentSize uint64
 	Extents, FreeExtents   uint64
 	Writable, Exported     bool
@@ -151,7 +154,8 @@ func (pv PhysicalVolume) usable() uint64 {
 type Capacity struct {
 	// Available is the size in bytes of the largest volume of the kind asked for that is sure to fit.
 	Available uint64
-	// Total and Free are in bytes, of the volume group, or the size and what is not allocated of the thin pool. Free of a thin pool is 0 where it is not known.
+	// Total and Free are in bytes, of the volume group, or the size and what is not allocated of the thin pool. Free of
+	// a thin pool is 0 where it is not known.
 	Total, Free uint64
 	// Virtual is the sum of the sizes of the volumes and snapshots in the thin pool, in bytes.
 	Virtual uint64

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// zeroedByPool is whether the data of a volume cannot be read by others after its removal, because its pool zeroes blocks before it gives them out again.
+// zeroedByPool is whether the data of a volume cannot be read by others after its removal, because its pool zeroes
+// blocks before it gives them out again.
 func zeroedByPool(lv LogicalVolume) bool { return lv.Layout == Thin && lv.Attr.Zero }
 
 // wipeable refuses what cannot be wiped, before anything has happened to it.
@@ -47,8 +48,9 @@ func (c *CLI) quarantine(ctx context.Context, op string, lv LogicalVolume, polic
 	if err != nil {
 		return LogicalVolume{}, failure(op, lv.String(), ErrInvalid, err)
 	}
-	// Deactivating fails while the device is held by anyone, which no look before can promise, and nobody can open it afterwards. (A thick snapshot cannot be deactivated without its
-	// origin; splitting it off later fails while it is held.)
+	// Deactivating fails while the device is held by anyone, which no look before can promise, and nobody can open it
+	// afterwards. (A thick snapshot cannot be deactivated without its origin; splitting it off later fails while it is
+	// held.)
 	if lv.Active != No && lv.Layout != ThickSnapshot {
 		if err := c.change(ctx, op, lv.Name, "lvchange", "-an", "--", lv.String()); err != nil {
 			return LogicalVolume{}, err
@@ -166,7 +168,8 @@ func policyOf(lv LogicalVolume) (WipePolicy, error) {
 // prepareWipe makes the device appear, writable.
 func (c *CLI) prepareWipe(ctx context.Context, op string, lv LogicalVolume) error {
 	if lv.Layout == ThickSnapshot {
-		// The device of a snapshot shows the origin's data. What is to be wiped is its store of changes, which is a plain volume once split off.
+		// The device of a snapshot shows the origin's data. What is to be wiped is its store of changes, which is a
+		// plain volume once split off.
 		if err := c.change(ctx, op, lv.Name, "lvconvert", "-y", "--splitsnapshot", "--", lv.String()); err != nil {
 			return err
 		}

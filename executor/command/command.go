@@ -10,14 +10,16 @@ import (
 
 // Command is one program with its arguments.
 type Command struct {
-	// Argv is the program and its arguments. Argv[0] is a name that is looked up in PATH, or an absolute path; never a shell string.
+	// Argv is the program and its arguments. Argv[0] is a name that is looked up in PATH, or an absolute path; never a
+	// shell string.
 	Argv []string
-	// Env are "NAME=value" entries that are added to the runner's minimal environment (PATH and LC_ALL=C), or replace its entries. The environment of
-	// the calling process is not inherited.
+	// Env are "NAME=value" entries that are added to the runner's minimal environment (PATH and LC_ALL=C), or replace
+	// its entries. The environment of the calling process is not inherited.
 	Env []string
 }
 
-// String is the command as one would type it, for messages. Arguments that a shell would not take as they are, are quoted.
+// String is the command as one would type it, for messages. Arguments that a shell would not take as they are, are
+// quoted.
 func (c Command) String() string { return join(c.Argv) }
 
 // Result is what a program left behind that ran to its end. The slices belong to the caller.
@@ -26,29 +28,34 @@ type Result struct {
 	ExitCode       int
 }
 
-// Runner runs programs and looks at files in one place. It is safe for concurrent use. Consumers declare narrower interfaces where they use less.
+// Runner runs programs and looks at files in one place. It is safe for concurrent use. Consumers declare narrower
+// interfaces where they use less.
 //
-// All paths are absolute and are those of that place. A path that is not absolute, or has a NUL byte, is refused with [fs.ErrInvalid]. Errors of
-// the file methods are [*fs.PathError] with the usual meanings ([fs.ErrNotExist], [fs.ErrExist], [syscall.ENOTEMPTY], ... through errors.Is);
-// when the context ends first they are a [*TimeoutError].
+// All paths are absolute and are those of that place. A path that is not absolute, or has a NUL byte, is refused with
+// [fs.ErrInvalid]. Errors of the file methods are [*fs.PathError] with the usual meanings ([fs.ErrNotExist],
+// [fs.ErrExist], [syscall.ENOTEMPTY], ... through errors.Is); when the context ends first they are a [*TimeoutError].
 type Runner interface {
-	// Run runs one program to its end. A program that ran and exited non-zero is not an error: look at ExitCode. Errors:
-	// [*SpawnError] (nothing ran), [*TimeoutError] (the context ended first; errors.Is context.DeadlineExceeded or context.Canceled),
-	// [*SignalError] (killed by someone else), [*OutputLimitError].
+	// Run runs one program to its end. A program that ran and exited non-zero is not an error: look at ExitCode.
+	// Errors: [*SpawnError] (nothing ran), [*TimeoutError] (the context ended first; errors.Is context.DeadlineExceeded
+	// or context.Canceled), [*SignalError] (killed by someone else), [*OutputLimitError].
 	Run(ctx context.Context, cmd Command) (Result, error)
-	// MkdirAll makes a directory and the parents that are missing, each with exactly perm, whatever the umask. A directory that exists is left as it is.
+	// MkdirAll makes a directory and the parents that are missing, each with exactly perm, whatever the umask. A
+	// directory that exists is left as it is.
 	MkdirAll(ctx context.Context, path string, perm fs.FileMode) error
 	// Stat describes a file and follows symbolic links.
 	Stat(ctx context.Context, path string) (FileInfo, error)
 	// Lstat describes a file and does not follow a symbolic link at the end of the path.
 	Lstat(ctx context.Context, path string) (FileInfo, error)
-	// ReadFile reads a whole file, of at most the runner's read limit (16 MiB by default); a longer one is an [*OutputLimitError].
+	// ReadFile reads a whole file, of at most the runner's read limit (16 MiB by default); a longer one is an
+	// [*OutputLimitError].
 	ReadFile(ctx context.Context, path string) ([]byte, error)
-	// ReadAt reads exactly length bytes from offset on, or fails: with io.ErrUnexpectedEOF when the file or device ends before.
+	// ReadAt reads exactly length bytes from offset on, or fails: with io.ErrUnexpectedEOF when the file or device ends
+	// before.
 	ReadAt(ctx context.Context, path string, offset, length int64) ([]byte, error)
 	// EvalSymlinks is the path with all symbolic links resolved. Every component must exist.
 	EvalSymlinks(ctx context.Context, path string) (string, error)
-	// CreateFile makes an empty file with exactly perm. A path that exists, be it a dangling symbolic link, is fs.ErrExist.
+	// CreateFile makes an empty file with exactly perm. A path that exists, be it a dangling symbolic link, is
+	// fs.ErrExist.
 	CreateFile(ctx context.Context, path string, perm fs.FileMode) error
 	// Remove removes one file or one empty directory. It is never recursive.
 	Remove(ctx context.Context, path string) error
@@ -62,7 +69,8 @@ type FileInfo struct {
 	Size int64
 	// Major and Minor are the numbers of a device node, 0 for everything else.
 	Major, Minor uint32
-	// Dev is the device number of the filesystem that the file is on: it differs from the parent directory's where something is mounted.
+	// Dev is the device number of the filesystem that the file is on: it differs from the parent directory's where
+	// something is mounted.
 	Dev uint64
 }
 

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// SpawnError says that the program was not started: it is not there, not executable, or the namespaces could not be entered. Nothing has happened.
+// SpawnError says that the program was not started: it is not there, not executable, or the namespaces could not be
+// entered. Nothing has happened.
 type SpawnError struct {
 	Argv []string
 	Err  error
@@ -17,8 +18,8 @@ type SpawnError struct {
 func (e *SpawnError) Error() string { return fmt.Sprintf("cannot start %s: %v", join(e.Argv), e.Err) }
 func (e *SpawnError) Unwrap() error { return e.Err }
 
-// TimeoutError says that the context ended before the program (or the file operation) did. Where Started is set the program was running: it has been
-// sent SIGKILL with its process group, and how far it got is unknown.
+// TimeoutError says that the context ended before the program (or the file operation) did. Where Started is set the
+// program was running: it has been sent SIGKILL with its process group, and how far it got is unknown.
 type TimeoutError struct {
 	Argv    []string
 	Started bool
@@ -89,7 +90,8 @@ func (e *SignalError) Error() string {
 	return fmt.Sprintf("%s was killed by signal: %v%s", join(e.Argv), e.Signal, excerpt(e.Stderr))
 }
 
-// OutputLimitError says that the program wrote more than the runner takes, and was killed for it, or that a file is longer than the read limit.
+// OutputLimitError says that the program wrote more than the runner takes, and was killed for it, or that a file is
+// longer than the read limit.
 type OutputLimitError struct {
 	Argv  []string
 	Limit int64 // bytes
@@ -99,7 +101,8 @@ func (e *OutputLimitError) Error() string {
 	return fmt.Sprintf("%s: more than %d bytes of output", join(e.Argv), e.Limit)
 }
 
-// ErrTooManyStuck is inside the SpawnError of a program that was not started because too many earlier ones outlived their deadline and are still there.
+// ErrTooManyStuck is inside the SpawnError of a program that was not started because too many earlier ones outlived
+// their deadline and are still there.
 var ErrTooManyStuck = errors.New("too many earlier programs are past their deadline and cannot be killed; see what they wait for (state D)")
 
 // excerpt is the beginning of a program's standard error, for a message.

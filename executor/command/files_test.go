@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forEachRunner runs a test on this host, and through nsenter into the namespaces of this very process, where everything must be the same.
+// forEachRunner runs a test on this host, and through nsenter into the namespaces of this very process, where
+// everything must be the same.
 func forEachRunner(t *testing.T, test func(t *testing.T, r Runner)) {
 	t.Run("host", func(t *testing.T) { test(t, newHost(t, WithReadLimit(1<<20))) })
 	t.Run("nsenter", func(t *testing.T) {
@@ -324,7 +325,8 @@ func TestPathsMustBeAbsolute(t *testing.T) {
 	})
 }
 
-// A file operation that blocks in the kernel, here on a pipe that nobody writes to, returns with its context and is counted until it is over.
+// A file operation that blocks in the kernel, here on a pipe that nobody writes to, returns with its context and is
+// counted until it is over.
 func TestFileOperationThatBlocksDoesNotHoldTheCaller(t *testing.T) {
 	r, dir := newHost(t), t.TempDir()
 	require.NoError(t, syscall.Mkfifo(dir+"/fifo", 0o600))

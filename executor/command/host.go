@@ -59,7 +59,8 @@ func WithReadLimit(bytes int64) HostOption {
 	}
 }
 
-// WithMaxStuck sets how many programs may be past their deadline and still alive before new ones are refused with [ErrTooManyStuck], instead of 256.
+// WithMaxStuck sets how many programs may be past their deadline and still alive before new ones are refused with
+// [ErrTooManyStuck], instead of 256.
 func WithMaxStuck(n int) HostOption {
 	return func(o *runOptions) {
 		if n > 0 {
@@ -80,8 +81,8 @@ func Host(opts ...HostOption) *HostRunner {
 // Prefix is what is put before every argument list: nothing.
 func (r *HostRunner) Prefix() []string { return nil }
 
-// Alive is how many programs and file operations are past their deadline and still there: killed, but not gone. When it stays above 0, something waits in the kernel
-// for a device or filesystem that does not answer.
+// Alive is how many programs and file operations are past their deadline and still there: killed, but not gone. When it
+// stays above 0, something waits in the kernel for a device or filesystem that does not answer.
 func (r *HostRunner) Alive() int { return r.pool.alive() }
 
 // Wait returns when nothing that this runner has started is left, or when ctx ends.

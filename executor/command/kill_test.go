@@ -206,7 +206,8 @@ func killFromFile(t *testing.T, path string) {
 	require.NoError(t, syscall.Kill(-pid, syscall.SIGKILL))
 }
 
-// Contexts that end at any moment of a program's life: each call has either its whole result or an error, and nothing is left.
+// Contexts that end at any moment of a program's life: each call has either its whole result or an error, and nothing
+// is left.
 func TestCancellationAtAnyMoment(t *testing.T) {
 	r := newHost(t)
 	var callers sync.WaitGroup

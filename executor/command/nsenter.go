@@ -22,7 +22,8 @@ const (
 	Cgroup  Namespace = "cgroup" // unknown to old kernels
 )
 
-// NSEnterOptions says how [NSEnter] gets at the other namespaces. The zero value is right for a privileged container that shares the host's PID namespace.
+// NSEnterOptions says how [NSEnter] gets at the other namespaces. The zero value is right for a privileged container
+// that shares the host's PID namespace.
 type NSEnterOptions struct {
 	// TargetPID is the process whose namespaces are entered, as seen from here. 0 means 1.
 	TargetPID int
@@ -42,8 +43,8 @@ type NSEnterRunner struct {
 
 var _ Runner = (*NSEnterRunner)(nil)
 
-// NSEnter is the runner for the namespaces of another process, through the program nsenter of util-linux. It needs the right to enter them: usually root with
-// CAP_SYS_ADMIN and CAP_SYS_PTRACE, in the host's PID namespace.
+// NSEnter is the runner for the namespaces of another process, through the program nsenter of util-linux. It needs the
+// right to enter them: usually root with CAP_SYS_ADMIN and CAP_SYS_PTRACE, in the host's PID namespace.
 func NSEnter(o NSEnterOptions) (*NSEnterRunner, error) {
 	if o.TargetPID < 0 {
 		return nil, fmt.Errorf("nsenter: target process %d: %w", o.TargetPID, errInvalidOption)
@@ -104,8 +105,8 @@ func (r *NSEnterRunner) run(ctx context.Context, cmd Command, limit int64) (Resu
 	return result, nil
 }
 
-// nsenterFailure is nsenter's own message where it did not get as far as starting the program. Its exit codes (1, 126, 127) alone say nothing, since the program may
-// use them too.
+// nsenterFailure is nsenter's own message where it did not get as far as starting the program. Its exit codes (1, 126,
+// 127) alone say nothing, since the program may use them too.
 func nsenterFailure(result Result) string {
 	switch result.ExitCode {
 	case 1, 126, 127:

@@ -49,7 +49,8 @@ func (r *NSEnterRunner) stat(ctx context.Context, op, path string, options ...st
 	return info, nil
 }
 
-// parseStat reads the line of stat -c "%f %s %t %T %d": mode in hex, size, major and minor of a device in hex, device of the filesystem.
+// parseStat reads the line of stat -c "%f %s %t %T %d": mode in hex, size, major and minor of a device in hex, device
+// of the filesystem.
 func parseStat(line string) (FileInfo, error) {
 	fields := strings.Fields(line)
 	if len(fields) != 5 {
@@ -140,7 +141,8 @@ func (r *NSEnterRunner) Remove(ctx context.Context, path string) error {
 	return err
 }
 
-// tool runs a program of coreutils about path and turns its message into the error that the system call would have given.
+// tool runs a program of coreutils about path and turns its message into the error that the system call would have
+// given.
 func (r *NSEnterRunner) tool(ctx context.Context, op, path string, argv ...string) ([]byte, error) {
 	result, err := r.run(ctx, Command{Argv: argv}, r.host.options.readLimit)
 	if err != nil {

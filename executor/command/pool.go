@@ -87,7 +87,8 @@ func (j *job) end() {
 	j.pool.leave()
 }
 
-// abandon is called once, by the caller, when it stops waiting. It is false when the work has ended already, whose result is then to be used.
+// abandon is called once, by the caller, when it stops waiting. It is false when the work has ended already, whose
+// result is then to be used.
 func (j *job) abandon() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -120,7 +120,8 @@ func (c *child) run(env []string) {
 	c.pid = 0 // never kill by a number that may be another group's after the next line
 	state, waitErr := process.Wait()
 	c.state = state
-	// What the program wrote is in the pipes now. A child of it may hold them open for ever, so nobody waits for their end.
+	// What the program wrote is in the pipes now. A child of it may hold them open for ever, so nobody waits for their
+	// end.
 	c.lockedStopReaders()
 	c.mu.Unlock()
 	if err = errors.Join(err, waitErr); err != nil {
@@ -209,8 +210,8 @@ func (c *child) read(o *output) {
 	}
 }
 
-// drain takes in what is in the pipe at this moment, does not wait for more, and returns a copy of all. It takes no more than a pipe can hold, since a
-// child that lives on may fill it as fast as it is emptied.
+// drain takes in what is in the pipe at this moment, does not wait for more, and returns a copy of all. It takes no
+// more than a pipe can hold, since a child that lives on may fill it as fast as it is emptied.
 func (c *child) drain(o *output) []byte {
 	buf := make([]byte, 64<<10)
 	for taken := 0; taken < 1<<20; {
@@ -268,8 +269,8 @@ func (c *child) take(o *output, data []byte) bool {
 
 func killGroup(pid int) { syscall.Kill(-pid, syscall.SIGKILL) }
 
-// waitExited returns when the process has exited, and leaves it to be reaped: until then its number, and with it the number of its group, is not given
-// to another, so that it can be killed by number without a race.
+// waitExited returns when the process has exited, and leaves it to be reaped: until then its number, and with it the
+// number of its group, is not given to another, so that it can be killed by number without a race.
 func waitExited(pid int) error {
 	const pPID = 1
 	var info [16]uint64 // siginfo_t, 128 bytes

@@ -1,5 +1,6 @@
-// Package lvmtest checks that an [lvm.Backend] behaves as its documentation says. It is run against fake.LVM, and against lvm.CLI over real lvm2 on loop devices with and without
-// device-mapper; whoever writes a backend of his own can run it too:
+// Package lvmtest checks that an [lvm.Backend] behaves as its documentation says. It is run against fake.LVM, and
+// against lvm.CLI over real lvm2 on loop devices with and without device-mapper; whoever writes a backend of his own
+// can run it too:
 //
 //	func TestBackend(t *testing.T) {
 //		lvmtest.Run(t, func(t *testing.T) lvmtest.Setup {
@@ -19,16 +20,19 @@ import (
 	"github.com/stateofworld/stateofworld/lvm"
 )
 
-// Setup is what one test works on. The tests run in parallel, so each needs volume groups of its own; cleaning up is the Setup's affair (t.Cleanup).
+// Setup is what one test works on. The tests run in parallel, so each needs volume groups of its own; cleaning up is
+// the Setup's affair (t.Cleanup).
 type Setup struct {
 	Backend lvm.Backend
 	// VG is an empty volume group of three physical volumes of the same size, at least 8 extents each.
 	VG string
 	// DeviceMapper is whether volumes can be activated, and have layouts other than linear and striped.
 	DeviceMapper bool
-	// Hold opens the device of a volume, or mounts it, and returns the function that lets go. Nil: what is in use cannot be tried.
+	// Hold opens the device of a volume, or mounts it, and returns the function that lets go. Nil: what is in use
+	// cannot be tried.
 	Hold func(t *testing.T, name lvm.Name) (release func())
-	// Write stores data all over a volume, and Contains tells whether it is found anywhere on another. Nil: wiping cannot be tried.
+	// Write stores data all over a volume, and Contains tells whether it is found anywhere on another. Nil: wiping
+	// cannot be tried.
 	Write    func(t *testing.T, name lvm.Name, data string)
 	Contains func(t *testing.T, name lvm.Name, data string) bool
 	// DeviceExists is whether the device of a volume is there. Nil: that is not looked at.

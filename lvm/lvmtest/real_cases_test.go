@@ -27,7 +27,8 @@ func (r *realLVM) create(lv string, extents uint64, devices ...string) lvm.Logic
 	return out
 }
 
-// A disk of the group is gone: nothing can be made or grown, what does not lie on it is whole, and what does can be removed.
+// A disk of the group is gone: nothing can be made or grown, what does not lie on it is whole, and what does can be
+// removed.
 func TestRealLVMWithMissingPV(t *testing.T) {
 	r := newRealLVM(t, 2)
 	a, b := r.create("a", 1, r.devices[0]), r.create("b", 1, r.devices[1])
@@ -73,7 +74,8 @@ func detach(t *testing.T, device string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// A copy of a disk appears, as a multipath device that is not set up, or a clone: reading goes on, and nothing is changed.
+// A copy of a disk appears, as a multipath device that is not set up, or a clone: reading goes on, and nothing is
+// changed.
 func TestRealLVMWithDuplicatePV(t *testing.T) {
 	r := newRealLVM(t, 2)
 	a := r.create("a", 1)
@@ -170,7 +172,8 @@ func TestRealLVMWithTwoProcesses(t *testing.T) {
 	require.Equal(t, vg.Extents-4, vg.FreeExtents)
 }
 
-// The process, and the command of lvm2 that it has just started, are killed: what is there afterwards is whole or known to be half made, and the next attempts finish.
+// The process, and the command of lvm2 that it has just started, are killed: what is there afterwards is whole or known
+// to be half made, and the next attempts finish.
 func TestRealLVMKilledInTheMiddle(t *testing.T) {
 	r := newRealLVM(t, 1)
 	programs := []string{"lvcreate", "lvchange", "lvremove"}

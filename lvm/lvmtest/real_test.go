@@ -20,7 +20,8 @@ import (
 	"github.com/stateofworld/stateofworld/lvm/lvmtest"
 )
 
-// realLVM is lvm2 itself on loop devices that belong to one test. Its configuration lets it see no other device, so that the volumes of the machine are never touched.
+// realLVM is lvm2 itself on loop devices that belong to one test. Its configuration lets it see no other device, so
+// that the volumes of the machine are never touched.
 type realLVM struct {
 	t            *testing.T
 	host         *command.HostRunner
