@@ -84,10 +84,10 @@ func merge(target, change any) any {
 
 // jsonOperation is one of RFC 6902.
 type jsonOperation struct {
-	Op    string           `json:"op"`
-	Path  *string          `json:"path"`
-	From  string           `json:"from"`
-	Value *json.RawMessage `json:"value"`
+	Op    string          `json:"op"`
+	Path  *string         `json:"path"`
+	From  string          `json:"from"`
+	Value json.RawMessage `json:"value"`
 }
 
 func applyJSONPatch(doc, data []byte) ([]byte, error) {
@@ -122,7 +122,7 @@ func (o jsonOperation) apply(root any) (any, error) {
 		if o.Value == nil {
 			return nil, errors.New("value is missing")
 		}
-		if err := json.Unmarshal(*o.Value, &value); err != nil {
+		if err := json.Unmarshal(o.Value, &value); err != nil {
 			return nil, err
 		}
 	case "move", "copy":
