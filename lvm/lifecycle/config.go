@@ -167,7 +167,7 @@ func isNil(x any) bool {
 
 func (c AgentConfig) rules() rules {
 	return rules{
-		node: node{name: string(c.Node), labels: c.NodeLabels}, annotations: c.Annotations, drivers: c.Drivers, attributes: c.VolumeAttributes,
+		node: node{name: string(c.Node), labels: c.NodeLabels}, annotations: c.Annotations, keys: c.Annotations.keys(), drivers: c.Drivers, attributes: c.VolumeAttributes,
 		storageClasses: c.StorageClasses, volumeGroups: c.VolumeGroups, finalizer: c.Finalizer, source: c.Source,
 	}
 }

@@ -20,12 +20,20 @@ const (
 type rules struct {
 	node           node
 	annotations    Annotations
+	keys           annotationKeys
 	drivers        []string
 	attributes     map[string]string
 	storageClasses []string
 	volumeGroups   []string
 	finalizer      string
 	source         func(*v1.PersistentVolume) lvm.Name
+}
+
+// annotationKeys are put together once: they are looked up with every event.
+type annotationKeys struct{ lifecycle, spec, failure, uid string }
+
+func (a Annotations) keys() annotationKeys {
+	return annotationKeys{lifecycle: a.Lifecycle(), spec: a.Spec(), failure: a.Error(), uid: a.UID()}
 }
 
 // claim is what matters of a PersistentVolumeClaim. It is a comparable value.
@@ -46,8 +54,8 @@ type claim struct {
 func (r *rules) claimOf(obj *v1.PersistentVolumeClaim) claim {
 	a := obj.Annotations
 	c := claim{
-		UID: obj.UID, Version: obj.ResourceVersion, Node: a[r.annotations.SelectedNode], Lifecycle: State(a[r.annotations.Lifecycle()]),
-		Spec: a[r.annotations.Spec()], Failure: a[r.annotations.Error()], RequestUID: types.UID(a[r.annotations.UID()]),
+		UID: obj.UID, Version: obj.ResourceVersion, Node: a[r.annotations.SelectedNode], Lifecycle: State(a[r.keys.lifecycle]),
+		Spec: a[r.keys.spec], Failure: a[r.keys.failure], RequestUID: types.UID(a[r.keys.uid]),
 		Terminating: obj.DeletionTimestamp != nil, Driver: a[annProvisioner],
 	}
 	if c.Driver == "" {
@@ -83,8 +91,8 @@ type volume struct {
 func (r *rules) volumeOf(obj *v1.PersistentVolume) volume {
 	a := obj.Annotations
 	v := volume{
-		UID: obj.UID, Version: obj.ResourceVersion, MarkedNode: a[r.annotations.SelectedNode], Lifecycle: State(a[r.annotations.Lifecycle()]),
-		Spec: a[r.annotations.Spec()], Failure: a[r.annotations.Error()], RequestUID: types.UID(a[r.annotations.UID()]),
+		UID: obj.UID, Version: obj.ResourceVersion, MarkedNode: a[r.annotations.SelectedNode], Lifecycle: State(a[r.keys.lifecycle]),
+		Spec: a[r.keys.spec], Failure: a[r.keys.failure], RequestUID: types.UID(a[r.keys.uid]),
 		Terminating: obj.DeletionTimestamp != nil, Bound: obj.Status.Phase == v1.VolumeBound,
 		Finalizer: r.finalizer != "" && slices.Contains(obj.Finalizers, r.finalizer),
 		Foreign:   r.foreign(obj), Source: r.source(obj),
