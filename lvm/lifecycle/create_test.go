@@ -319,19 +319,33 @@ func TestAClaimThatGoesWhileItIsMadeLeavesNothing(t *testing.T) {
 	}
 }
 
-// A claim that goes between two attempts.
-func TestAVolumeOfAFailedAttemptIsRemovedWithItsClaim(t *testing.T) {
-	w := newTestWorld(t)
-	w.idle()
-	w.lvm.LoseReply("lvcreate")
-	w.claim("data", spec("pvc-1", mib))
-	w.idle()
-	require.Equal(t, "creating Timeout", w.claimState("data"))
-	require.Equal(t, []string{"pvc-1"}, w.lvs())
-	w.deleteClaim("data")
-	w.idle()
-	require.Empty(t, w.lvs())
-	require.Zero(t, w.agent.book.size())
+// A claim that goes, or changes its mind, between two attempts.
+func TestAVolumeOfAFailedAttemptIsRemovedWhenItIsNotWantedAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		what   func(w *testWorld)
+		remain []string
+	}{
+		"the claim goes":            {func(w *testWorld) { w.deleteClaim("data") }, []string{}},
+		"it wants another":          {func(w *testWorld) { w.annotate("data", map[string]string{keys.Spec(): spec("pvc-2", mib)}) }, []string{"pvc-2"}},
+		"it wants nothing":          {func(w *testWorld) { w.annotate("data", map[string]string{keys.Lifecycle(): ""}) }, []string{}},
+		"it wants nonsense":         {func(w *testWorld) { w.annotate("data", map[string]string{keys.Spec(): "nonsense"}) }, []string{}},
+		"it goes to another node":   {func(w *testWorld) { w.annotate("data", map[string]string{keys.SelectedNode: "node-b"}) }, []string{}},
+		"it is asked for once more": {func(w *testWorld) { w.annotate("data", map[string]string{keys.Error(): ""}) }, []string{"pvc-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWorld(t)
+			w.idle()
+			w.lvm.LoseReply("lvcreate")
+			w.claim("data", spec("pvc-1", mib))
+			w.idle()
+			require.Equal(t, "creating Timeout", w.claimState("data"))
+			require.Equal(t, []string{"pvc-1"}, w.lvs())
+			c.what(w)
+			w.idle()
+			require.Equal(t, c.remain, w.lvs())
+			require.Zero(t, w.agent.leftovers.Len())
+		})
+	}
 }
 
 // Nobody knows whether the first attempt has told the claim; when it has, a volume may have been made of it by now. That is for the search for orphans, which
