@@ -212,7 +212,7 @@ func TestAPIPatches(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "there are no subresources")
 }
 
-func names(list *v1.PersistentVolumeClaimList) (out []string) {
+func apiNames(list *v1.PersistentVolumeClaimList) (out []string) {
 	for _, c := range list.Items {
 		out = append(out, c.Namespace+"/"+c.Name)
 	}
@@ -231,28 +231,28 @@ func TestAPIListsBySelectorAndInPages(t *testing.T) {
 		require.NoError(t, err)
 		return l
 	}
-	require.Equal(t, []string{"ns/0", "ns/1", "ns/2", "ns/3", "ns/4", "other/x"}, names(list("", metav1.ListOptions{})))
-	require.Equal(t, []string{"ns/1", "ns/3"}, names(list("ns", metav1.ListOptions{LabelSelector: "odd=1"})))
-	require.Equal(t, []string{"ns/2"}, names(list("ns", metav1.ListOptions{FieldSelector: "metadata.name=2"})))
+	require.Equal(t, []string{"ns/0", "ns/1", "ns/2", "ns/3", "ns/4", "other/x"}, apiNames(list("", metav1.ListOptions{})))
+	require.Equal(t, []string{"ns/1", "ns/3"}, apiNames(list("ns", metav1.ListOptions{LabelSelector: "odd=1"})))
+	require.Equal(t, []string{"ns/2"}, apiNames(list("ns", metav1.ListOptions{FieldSelector: "metadata.name=2"})))
 	for _, bad := range []metav1.ListOptions{{LabelSelector: "a b"}, {FieldSelector: "spec.x=1"}, {FieldSelector: "x"}} {
 		_, err := a.Claims("ns").List(t.Context(), bad)
 		require.True(t, apierrors.IsBadRequest(err))
 	}
 
 	first := list("ns", metav1.ListOptions{Limit: 2})
-	require.Equal(t, []string{"ns/0", "ns/1"}, names(first))
+	require.Equal(t, []string{"ns/0", "ns/1"}, apiNames(first))
 	require.EqualValues(t, 3, *first.RemainingItemCount)
 	require.NoError(t, a.Claims("ns").Delete(t.Context(), "3", metav1.DeleteOptions{}))
 	second := list("ns", metav1.ListOptions{Limit: 2, Continue: first.Continue})
-	require.Equal(t, []string{"ns/2", "ns/3"}, names(second), "as it was when the list began")
+	require.Equal(t, []string{"ns/2", "ns/3"}, apiNames(second), "as it was when the list began")
 	require.Equal(t, first.ResourceVersion, second.ResourceVersion)
 	a.Compact()
 	_, err := a.Claims("ns").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: second.Continue})
 	require.True(t, apierrors.IsResourceExpired(err))
 }
 
-// next is the next event of a watch, as "ADDED ns/name 7".
-func next(t *testing.T, w watch.Interface) string {
+// apiNext is the next event of a watch, as "ADDED ns/name 7".
+func apiNext(t *testing.T, w watch.Interface) string {
 	t.Helper()
 	e, ok := <-w.ResultChan()
 	if !ok {
@@ -268,7 +268,7 @@ func TestAPIWatchesTellOfEveryChange(t *testing.T) {
 	first := apiCreate(t, a, "a")
 	w, err := a.Claims("").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	require.Equal(t, "ADDED default/a 1", next(t, w), "what is there")
+	require.Equal(t, "ADDED default/a 1", apiNext(t, w), "what is there")
 	apiCreate(t, a, "b")
 	first.Labels = map[string]string{"x": "y"}
 	_, err = claims.Update(t.Context(), first, metav1.UpdateOptions{})
@@ -277,19 +277,19 @@ func TestAPIWatchesTellOfEveryChange(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, claims.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	for _, want := range []string{"ADDED default/b 2", "MODIFIED default/a 3", "DELETED default/a 5"} {
-		require.Equal(t, want, next(t, w))
+		require.Equal(t, want, apiNext(t, w))
 	}
 	w.Stop()
 	w.Stop()
-	require.Equal(t, "closed", next(t, w))
+	require.Equal(t, "closed", apiNext(t, w))
 
 	w, err = claims.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "2", FieldSelector: "metadata.name=a"})
 	require.NoError(t, err)
-	require.Equal(t, "MODIFIED default/a 3", next(t, w), "from a version on")
-	require.Equal(t, "DELETED default/a 5", next(t, w))
+	require.Equal(t, "MODIFIED default/a 3", apiNext(t, w), "from a version on")
+	require.Equal(t, "DELETED default/a 5", apiNext(t, w))
 	require.Equal(t, 1, a.Watches())
 	a.BreakWatches()
-	require.Equal(t, "closed", next(t, w))
+	require.Equal(t, "closed", apiNext(t, w))
 	require.Zero(t, a.Watches())
 
 	a.Compact()
@@ -304,7 +304,7 @@ func TestAPIWatchesTellOfEveryChange(t *testing.T) {
 	w, err = claims.Watch(ctx, metav1.ListOptions{ResourceVersion: "5"})
 	require.NoError(t, err)
 	cancel()
-	require.Equal(t, "closed", next(t, w), "with its context")
+	require.Equal(t, "closed", apiNext(t, w), "with its context")
 }
 
 // An object that stops matching the selector is gone for who watches by it, and one that begins to match is new.
@@ -314,7 +314,7 @@ func TestAPIWatchesSeeTheSelectedObjectsOnly(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Stop()
 	var seen []string
-	f := a.Feed(recorder{&seen}, nil, labels.SelectorFromSet(labels.Set{"node": "a"}))
+	f := a.Feed(apiRecorder{&seen}, nil, labels.SelectorFromSet(labels.Set{"node": "a"}))
 	defer f.Stop()
 	set := func(c *v1.PersistentVolumeClaim, node, other string) *v1.PersistentVolumeClaim {
 		c.Labels = map[string]string{"node": node, "other": other}
@@ -326,23 +326,23 @@ func TestAPIWatchesSeeTheSelectedObjectsOnly(t *testing.T) {
 	c = set(set(set(set(set(c, "b", ""), "a", ""), "a", "x"), "b", ""), "a", "")
 	require.NoError(t, a.Claims("default").Delete(t.Context(), "c", metav1.DeleteOptions{}))
 	for _, want := range []string{"ADDED default/c 3", "MODIFIED default/c 4", "DELETED default/c 5", "ADDED default/c 6", "DELETED default/c 7"} {
-		require.Equal(t, want, next(t, w))
+		require.Equal(t, want, apiNext(t, w))
 	}
 	require.Equal(t, []string{"add c 3", "update c 3 4", "delete c 5", "add c 6", "delete c 7"}, seen, c.Name)
 }
 
-// recorder writes down what a handler is told.
-type recorder struct{ seen *[]string }
+// apiRecorder writes down what a handler is told.
+type apiRecorder struct{ seen *[]string }
 
-func (r recorder) OnAdd(obj any, _ bool) {
+func (r apiRecorder) OnAdd(obj any, _ bool) {
 	*r.seen = append(*r.seen, fmt.Sprintf("add %s %s", obj.(metav1.Object).GetName(), obj.(metav1.Object).GetResourceVersion()))
 }
 
-func (r recorder) OnUpdate(oldObj, obj any) {
+func (r apiRecorder) OnUpdate(oldObj, obj any) {
 	*r.seen = append(*r.seen, fmt.Sprintf("update %s %s %s", obj.(metav1.Object).GetName(), oldObj.(metav1.Object).GetResourceVersion(), obj.(metav1.Object).GetResourceVersion()))
 }
 
-func (r recorder) OnDelete(obj any) {
+func (r apiRecorder) OnDelete(obj any) {
 	if tombstone, ok := obj.(fake.Tombstone); ok {
 		*r.seen = append(*r.seen, fmt.Sprintf("tombstone %s of %s", tombstone.Key, tombstone.Obj.(metav1.Object).GetResourceVersion()))
 		return
@@ -354,7 +354,7 @@ func TestFeedMakesUpForWhatItMissed(t *testing.T) {
 	a := fake.NewAPI()
 	var claims, volumes []string
 	apiCreate(t, a, "early")
-	f := a.Feed(recorder{&claims}, recorder{&volumes}, nil)
+	f := a.Feed(apiRecorder{&claims}, apiRecorder{&volumes}, nil)
 	require.Equal(t, []string{"add early 1"}, claims)
 	c := apiCreate(t, a, "c")
 	f.Pause()
@@ -483,7 +483,7 @@ func TestAPIProcessesStopAtTheirCalls(t *testing.T) {
 // Many writers, feeds and watches at once: every feed ends with what is there.
 func TestAPIUnderConcurrentUse(t *testing.T) {
 	a := fake.NewAPI()
-	seen := &mirror{objects: map[string]string{}}
+	seen := &apiMirror{objects: map[string]string{}}
 	f := a.Feed(seen, nil, nil)
 	defer f.Stop()
 	w, err := a.Claims("").Watch(t.Context(), metav1.ListOptions{})
@@ -521,11 +521,11 @@ func TestAPIUnderConcurrentUse(t *testing.T) {
 	require.Positive(t, events)
 }
 
-// mirror keeps what a handler was told. It needs no lock: a feed tells one thing at a time.
-type mirror struct{ objects map[string]string }
+// apiMirror keeps what a handler was told. It needs no lock: a feed tells one thing at a time.
+type apiMirror struct{ objects map[string]string }
 
-func (m *mirror) OnAdd(obj any, _ bool) {
+func (m *apiMirror) OnAdd(obj any, _ bool) {
 	m.objects[obj.(metav1.Object).GetName()] = obj.(metav1.Object).GetResourceVersion()
 }
-func (m *mirror) OnUpdate(_, obj any) { m.OnAdd(obj, false) }
-func (m *mirror) OnDelete(obj any)    { delete(m.objects, obj.(metav1.Object).GetName()) }
+func (m *apiMirror) OnUpdate(_, obj any) { m.OnAdd(obj, false) }
+func (m *apiMirror) OnDelete(obj any)    { delete(m.objects, obj.(metav1.Object).GetName()) }

@@ -21,24 +21,24 @@ var (
 	_ populator.VolumeGetter = fake.VolumeLister{}
 )
 
-// recorder is a test that may fail without failing this one.
-type recorder struct {
+// trialT is a test that may fail without failing this one.
+type trialT struct {
 	testing.TB
 	failures []string
 	cleanups []func()
 }
 
-func (r *recorder) Helper()                  {}
-func (r *recorder) Cleanup(f func())         { r.cleanups = append(r.cleanups, f) }
-func (r *recorder) Context() context.Context { return context.Background() }
-func (r *recorder) Errorf(format string, a ...any) {
+func (r *trialT) Helper()                  {}
+func (r *trialT) Cleanup(f func())         { r.cleanups = append(r.cleanups, f) }
+func (r *trialT) Context() context.Context { return context.Background() }
+func (r *trialT) Errorf(format string, a ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, a...))
 }
-func (r *recorder) Fatalf(format string, a ...any) { r.Errorf(format, a...); panic(r) }
+func (r *trialT) Fatalf(format string, a ...any) { r.Errorf(format, a...); panic(r) }
 
 // failures runs f as a test, and returns what it failed with.
 func failures(f func(t fake.TB)) string {
-	r := &recorder{}
+	r := &trialT{}
 	func() {
 		defer func() {
 			if v := recover(); v != nil && v != any(r) {
@@ -154,7 +154,7 @@ func TestListersFindWhatWasAdded(t *testing.T) {
 }
 
 func ExampleNewWorld() {
-	t := &recorder{} // in a test, its *testing.T
+	t := &trialT{} // in a test, its *testing.T
 	w := fake.NewWorld(t)
 	w.Node("a", "b")
 	w.Pod("web-0", "vol-1", "a")
