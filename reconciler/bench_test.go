@@ -167,16 +167,20 @@ func BenchmarkIdlePass(b *testing.B) {
 	})
 }
 
-// From an empty world to n attached volumes.
+// From n wishes that nothing was done about to n attached volumes.
 func BenchmarkConverge(b *testing.B) {
 	forSizes(b, func(b *testing.B, n int) {
 		f := newFleet(n)
 		for b.Loop() {
-			c := start(b, func(c *reconciler.Config) { c.Attacher, c.VerifyPeriod, c.AuditPeriod = instantDriver{}, -1, -1 })
+			b.StopTimer()
+			c := prepare(b, func(c *reconciler.Config) { c.Attacher, c.VerifyPeriod, c.AuditPeriod = instantDriver{}, -1, -1 })
 			f.addNodes(c)
 			for i := range n {
 				f.addPod(b, c, i)
 			}
+			runtime.GC()
+			b.StartTimer()
+			c.run(b)
 			converge(b, c, n)
 			b.StopTimer()
 			c.stop()

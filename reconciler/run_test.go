@@ -82,6 +82,14 @@ type controller struct {
 
 func start(t testing.TB, change func(*reconciler.Config)) *controller {
 	t.Helper()
+	c := prepare(t, change)
+	c.run(t)
+	return c
+}
+
+// prepare returns a controller that does not run yet.
+func prepare(t testing.TB, change func(*reconciler.Config)) *controller {
+	t.Helper()
 	plugins := cache.NewVolumePluginMgr(fake.Plugin{})
 	c := &controller{desired: cache.NewDesiredStateOfWorld(plugins), actual: cache.NewActualStateOfWorld(plugins)}
 	config := reconciler.Config{Desired: c.desired, Actual: c.actual}
@@ -89,17 +97,21 @@ func start(t testing.TB, change func(*reconciler.Config)) *controller {
 	rc, err := reconciler.New(config)
 	require.NoError(t, err)
 	c.rc = rc
-	rc.MarkSynced()
+	return c
+}
+
+func (c *controller) run(t testing.TB) {
+	t.Helper()
+	c.rc.MarkSynced()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- rc.Run(ctx) }()
+	go func() { done <- c.rc.Run(ctx) }()
 	c.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
-	return c
 }
 
 func (c *controller) node(names ...types.NodeName) {
