@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -99,6 +100,9 @@ func (r *Reconciler) begin(f *view, d Decision, operation string, reason Reason)
 // started looks at what the executor answered to the start of an operation, and returns when to look at the pair again.
 func (r *Reconciler) started(f *view, err error, backoff Reason) time.Time {
 	if err == nil {
+		// Let it begin: when very many are due, operations that nobody runs yet would pile up, and then all want to write
+		// down their outcomes at once.
+		runtime.Gosched()
 		return time.Time{} // its end makes the pair due
 	}
 	r.book.end(f.Pair, nil)
