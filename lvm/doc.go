@@ -31,6 +31,8 @@
 //     volume made by hand between our look and our command makes the command fail, not succeed wrongly.
 //   - A volume that carries the mark of a half-made one is removed by the next Create of its name. Whoever restores old
 //     metadata of a group (vgcfgrestore) should take off such tags (stateofworld.creating.*) that it brings back.
+//   - One process should change a volume group at a time: while two do, Create of one can remove a volume of the same name that the other has
+//     just finished.
 //   - Shrinking, caching, encryption, merging snapshots and lvmlockd are not covered.
 //   - Data of a removed thin volume is protected by its pool, which zeroes blocks before it gives them out again. The
 //     blocks of a pool itself cannot be wiped.
