@@ -27,8 +27,8 @@
 //   - lvm2 from 2.02.158 on (2016), which can report in JSON; for wiping, wipefs and blkdiscard of util-linux.
 //   - Thin pools have to be activated to tell how full they are; until then that is not known, and new thin volumes are
 //     not refused for it.
-//   - Check and change are one step among the callers of one CLI. Between processes there is lvm2's own locking: a
-//     volume made by hand between our look and our command makes the command fail, not succeed wrongly.
+//   - Check and change are one step among the callers of one CLI. Between processes there is only
+//     lvm2's own locking, for each command by itself.
 //   - A volume that carries the mark of a half-made one is removed by the next Create of its name. Whoever restores old
 //     metadata of a group (vgcfgrestore) should take off such tags (stateofworld.creating.*) that it brings back.
 //   - One process should change a volume group at a time: while two do, Create of one can remove a volume of the same name that the other has
