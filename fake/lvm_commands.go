@@ -23,7 +23,7 @@ var lvmOptions = map[string]map[string]bool{
 	"lvs":        {"-o": true, "-S": true, "--reportformat": true, "--units": true, "--nosuffix": false, "-qq": false},
 	"vgs":        {"-o": true, "-S": true, "--reportformat": true, "--units": true, "--nosuffix": false, "-qq": false},
 	"lvcreate":   {"-y": false, "-n": true, "-L": true, "-V": true, "-i": true, "-I": true, "-m": true, "-s": false, "-a": true, "-Z": true, "-W": true, "--type": true, "--thinpool": true, "--addtag": true},
-	"lvremove":   {"-y": false},
+	"lvremove":   {"-y": false, "-S": true},
 	"lvchange":   {"-y": false, "-a": true, "-K": false, "-p": true, "--addtag": true, "--deltag": true},
 	"lvextend":   {"-y": false, "-L": true},
 	"lvrename":   {},
@@ -202,6 +202,10 @@ func (l *LVM) lockedOn(c *lvmCommand, f func(v *lvmVolume) *command.Result) *com
 
 // lockedRemove removes what is named. Like lvm2's it takes a group alone for all that is in it.
 func (l *LVM) lockedRemove(c *lvmCommand) *command.Result {
+	selected, err := selection(c.get("-S"))
+	if err != nil {
+		return usage("%v", err)
+	}
 	for _, arg := range c.args {
 		vg, lv, one := strings.Cut(arg, "/")
 		g, bad := l.lockedGroup(vg)
@@ -219,6 +223,9 @@ func (l *LVM) lockedRemove(c *lvmCommand) *command.Result {
 			v := g.lvs[name]
 			if v == nil {
 				return failed("Failed to find logical volume %q", arg)
+			}
+			if !selected(v) { // and success all the same
+				continue
 			}
 			// Whatever depends on it goes with it.
 			victims := append(append(g.snapshotsOf(v), g.members(v)...), v)

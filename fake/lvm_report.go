@@ -95,6 +95,8 @@ func selection(text string) (func(*lvmVolume) bool, error) {
 			terms = append(terms, func(*lvmVolume) bool { return true })
 		case "lv_name":
 			terms = append(terms, func(v *lvmVolume) bool { return v.name == plain })
+		case "lv_uuid":
+			terms = append(terms, func(v *lvmVolume) bool { return v.uuid == plain })
 		case "origin":
 			terms = append(terms, func(v *lvmVolume) bool { return v.origin == plain })
 		case "pool_lv":

@@ -146,7 +146,7 @@ func TestLVMFaults(t *testing.T) {
 	_, err = l.Create(ctx, o)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		`lvs -S lv_name="a" vg0`, "lvremove -y vg0/a", "lvcreate --addtag stateofworld.creating -L 1048576b -W y -Z y -n a -y vg0",
+		`lvs -S lv_name="a" vg0`, `lvremove -S lv_tags={"stateofworld.creating -y vg0/a`, `lvs -S lv_name="a" vg0`, "lvcreate --addtag stateofworld.creating -L 1048576b -W y -Z y -n a -y vg0",
 		"lvchange --deltag stateofworld.creating vg0/a", `lvs -S lv_name="a" vg0`,
 	}, l.Calls())
 

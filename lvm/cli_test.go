@@ -119,7 +119,7 @@ func TestCreateRemovesWhatItsFailedAttemptHasLeft(t *testing.T) {
 			})
 			after = expectLVS(r, `lv_name="a"`)
 			if tc.remove {
-				expect(r, "lvremove", "-y", "--", "vg0/a")
+				expect(r, "lvremove", "-y", "-S", fake.AnyArg, "--", "vg0/a")
 			}
 			_, err := lvm.NewCLI(r, lvm.Options{}).Create(t.Context(), lvm.CreateOptions{VG: "vg0", Name: "a", Size: gib})
 			var failure *lvm.Error
@@ -204,7 +204,11 @@ func TestStripedVolumeNamesThePhysicalVolumesWithRoom(t *testing.T) {
 			if tc.args != nil {
 				expect(r, "lvcreate", append([]string{"-y", "--addtag", fake.AnyArg}, tc.args...)...)
 				expect(r, "lvchange", "--deltag", fake.AnyArg, "--", "vg0/a")
-				expectLVS(r, `lv_name="a"`).Stdout(report("lv", lvRow(nil)))
+				made := map[string]string{"lv_size": "3221225472", "lv_layout": "striped"}
+				if tc.args[0] != "-i" {
+					made["lv_layout"] = "linear"
+				}
+				expectLVS(r, `lv_name="a"`).Stdout(report("lv", lvRow(made)))
 			}
 			o := lvm.CreateOptions{VG: "vg0", Name: "a", Size: 3 * gib, Layout: lvm.Striped}
 			if tc.change != nil {
@@ -297,12 +301,12 @@ func TestOptionsReachEveryCommand(t *testing.T) {
 // L17, openebs/lvm-localpv#458, topolvm/topolvm#1101
 func TestThinPoolBudget(t *testing.T) {
 	pool := func(changes map[string]string) map[string]string {
-		row := lvRow(map[string]string{"lv_uuid": "P", "lv_name": "pool", "lv_attr": "twi-aotz--", "lv_size": "107374182400", "data_percent": "10.00", "metadata_percent": "5.00"})
+		row := lvRow(map[string]string{"lv_uuid": "fake00-0000-0000-0000-0000-0000-00000P", "lv_name": "pool", "lv_attr": "twi-aotz--", "lv_size": "107374182400", "data_percent": "10.00", "metadata_percent": "5.00"})
 		maps.Copy(row, changes)
 		return row
 	}
 	member := func(size, name string) map[string]string {
-		return lvRow(map[string]string{"lv_uuid": name, "lv_name": name, "lv_attr": "Vwi-a-tz--", "pool_lv": "pool", "lv_size": size})
+		return lvRow(map[string]string{"lv_uuid": "fake00-0000-0000-0000-0000-0000-" + (name + "000000")[:6], "lv_name": name, "lv_attr": "Vwi-a-tz--", "pool_lv": "pool", "lv_size": size})
 	}
 	const selection = `lv_name="pool" || pool_lv="pool"`
 	for _, tc := range []struct {

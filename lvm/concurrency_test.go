@@ -160,6 +160,35 @@ func TestSameNameIsCreatedOnce(t *testing.T) {
 	require.Equal(t, 1, countPrefix(l.Calls(), "lvcreate"))
 }
 
+// Another process looks while a volume carries its mark, and acts when the volume is finished and handed out: it must not
+// be removed then.
+func TestVolumeThatWasFinishedSinceItLookedHalfMadeStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := twoGroups()
+		other := lvm.NewCLI(l, lvm.Options{})
+		o := lvm.CreateOptions{VG: "vg0", Name: "a", Size: 1}
+		unmark := l.Hold("lvchange")
+		type made struct {
+			lv  lvm.LogicalVolume
+			err error
+		}
+		first, second := make(chan made, 1), make(chan made, 1)
+		go func() { lv, err := l.Create(t.Context(), o); first <- made{lv, err} }()
+		synctest.Wait()
+		remove := l.Hold("lvremove")
+		go func() { lv, err := other.Create(t.Context(), o); second <- made{lv, err} }()
+		synctest.Wait()
+		unmark.Release()
+		mine := <-first
+		require.NoError(t, mine.err)
+		remove.Release()
+		theirs := <-second
+		require.NoError(t, theirs.err)
+		require.Equal(t, mine.lv.UUID, theirs.lv.UUID)
+		require.Equal(t, 1, countPrefix(l.Calls(), "lvcreate"))
+	})
+}
+
 func countPrefix(calls []string, prefix string) int {
 	n := 0
 	for _, call := range calls {

@@ -33,10 +33,9 @@ func (c *CLI) Create(ctx context.Context, o CreateOptions) (lv LogicalVolume, er
 		return LogicalVolume{}, err
 	}
 	if exists && found.Stage == StageCreating {
-		if err := c.removeHalfMade(ctx, op, found); err != nil {
+		if found, exists, err = c.clearHalfMade(ctx, op, found); err != nil {
 			return LogicalVolume{}, err
 		}
-		exists = false
 	}
 	if exists {
 		if err := c.compare(ctx, op, o, found); err != nil {
@@ -51,7 +50,11 @@ func (c *CLI) Create(ctx context.Context, o CreateOptions) (lv LogicalVolume, er
 	if err != nil {
 		return LogicalVolume{}, err
 	}
-	return c.make(ctx, op, name, o.Tags, args)
+	lv, err = c.make(ctx, op, name, o.Tags, args)
+	if err != nil {
+		return LogicalVolume{}, err
+	}
+	return lv, compareKind(op, o, lv) // another process may have put one of its own there
 }
 
 // make runs lvcreate with the mark and the tags, cleans up after it where it failed, and takes the mark off where it
@@ -75,7 +78,7 @@ func (c *CLI) make(ctx context.Context, op string, name Name, tags, args []strin
 	}
 	lv, err := c.mustLookup(ctx, op, name)
 	if err == nil && lv.Stage != StageReady {
-		err = failure(op, name.String(), ErrBadOutput, &MismatchError{"stage", string(lv.Stage), "ready"})
+		err = failure(op, name.String(), ErrExists, errAnotherProcess)
 	}
 	return lv, err
 }
@@ -89,12 +92,32 @@ func (c *CLI) cleanUp(ctx context.Context, op string, name Name, mark string) er
 	return c.removeHalfMade(ctx, op, lv)
 }
 
-// removeHalfMade removes a volume that was never handed out.
+var errAnotherProcess = errors.New("another process is making it just now")
+
+// clearHalfMade removes a volume that an earlier attempt has left half made, and returns what is there then: nothing, or
+// what another process has made meanwhile.
+func (c *CLI) clearHalfMade(ctx context.Context, op string, lv LogicalVolume) (LogicalVolume, bool, error) {
+	if err := c.removeHalfMade(ctx, op, lv); err != nil {
+		return LogicalVolume{}, false, err
+	}
+	found, exists, err := c.lookup(ctx, op, lv.Name)
+	if err == nil && exists && found.Stage == StageCreating {
+		err = failure(op, lv.String(), ErrExists, errAnotherProcess)
+	}
+	return found, exists, err
+}
+
+// removeHalfMade removes a volume that was never handed out. lvm2 removes it only if it still has the mark at that moment,
+// so that one which another process has finished since we looked, and handed out, stays.
 func (c *CLI) removeHalfMade(ctx context.Context, op string, lv LogicalVolume) error {
 	if inUse(lv) { // lvm2 itself wipes it just now, or something is very wrong
 		return failure(op, lv.String(), ErrInUse, errors.New("left half made by an earlier attempt"))
 	}
-	return c.lvremove(ctx, op, lv.Name)
+	i := slices.IndexFunc(lv.Tags, func(tag string) bool { return strings.HasPrefix(tag, creatingMark) })
+	if i < 0 || ValidateTag(lv.Tags[i]) != nil {
+		return failure(op, lv.String(), ErrExists, errors.New("has no mark of being half made"))
+	}
+	return c.lvremove(ctx, op, lv.Name, selectTag(lv.Tags[i]))
 }
 
 // nonce tells one attempt from all others.
@@ -208,19 +231,32 @@ func usableGroup(op string, name Name, vg VolumeGroup) error {
 	return nil
 }
 
+// compareKind is whether a volume is of the kind asked for, and large enough.
+func compareKind(op string, o CreateOptions, have LogicalVolume) error {
+	var mismatch *MismatchError
+	least := roundUp(o.Size, max(have.ExtentSize, sectorSize))
+	switch {
+	case have.Layout != o.layout() && !(o.AllowLinear && have.Layout == Linear):
+		mismatch = &MismatchError{"layout", string(have.Layout), string(o.layout())}
+	case have.Origin != "":
+		mismatch = &MismatchError{"origin", have.Origin, "none"}
+	case have.Pool != o.ThinPool:
+		mismatch = &MismatchError{"thin pool", have.Pool, o.ThinPool}
+	case have.Size < least:
+		mismatch = &MismatchError{"size", strconv.FormatUint(have.Size, 10), strconv.FormatUint(least, 10)}
+	default:
+		return nil
+	}
+	return failure(op, o.name().String(), ErrExistsMismatch, mismatch)
+}
+
 // compare is whether a volume that exists is the one asked for.
 func (c *CLI) compare(ctx context.Context, op string, o CreateOptions, have LogicalVolume) error {
+	if err := compareKind(op, o, have); err != nil {
+		return err
+	}
 	mismatch := func(field, have, want string) error {
 		return failure(op, o.name().String(), ErrExistsMismatch, &MismatchError{field, have, want})
-	}
-	if have.Layout != o.layout() && !(o.AllowLinear && have.Layout == Linear) {
-		return mismatch("layout", string(have.Layout), string(o.layout()))
-	}
-	if have.Origin != "" {
-		return mismatch("origin", have.Origin, "none")
-	}
-	if have.Pool != o.ThinPool {
-		return mismatch("thin pool", have.Pool, o.ThinPool)
 	}
 	stripes := uint64(1)
 	if have.Layout == Striped || have.Layout == RAID1 {
@@ -243,7 +279,7 @@ func (c *CLI) compare(ctx context.Context, op string, o CreateOptions, have Logi
 	// As large as it would be made, give or take one round of stripes.
 	extent := max(have.ExtentSize, sectorSize)
 	least := roundUp(o.Size, extent)
-	if have.Size < least || have.Size >= least+stripes*extent {
+	if have.Size >= least+stripes*extent {
 		return mismatch("size", strconv.FormatUint(have.Size, 10), strconv.FormatUint(least, 10))
 	}
 	return nil

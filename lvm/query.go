@@ -13,6 +13,7 @@ import (
 // both the same exit code, or silently leaves the group out.
 
 func selectName(lv string) string   { return `lv_name="` + lv + `"` }
+func selectUUID(uuid string) string { return `lv_uuid="` + uuid + `"` }
 func selectOrigin(lv string) string { return `origin="` + lv + `"` }
 func selectPool(lv string) string   { return `pool_lv="` + lv + `"` }
 func selectTag(tag string) string   { return `lv_tags={"` + tag + `"}` }

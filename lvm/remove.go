@@ -66,7 +66,7 @@ func (c *CLI) takeAway(ctx context.Context, op string, name Name, o RemoveOption
 	}
 	for _, victim := range append(snapshots, lv) {
 		if o.Wipe == WipeNone || zeroedByPool(victim) {
-			if err := c.lvremove(ctx, op, victim.Name); err != nil {
+			if err := c.lvremove(ctx, op, victim.Name, selectUUID(victim.UUID)); err != nil {
 				return nil, err
 			}
 			continue
@@ -114,11 +114,12 @@ func (c *CLI) refusal(op string, lv LogicalVolume, lvs []LogicalVolume, o Remove
 // has had a volume, and lvm2 itself knows whether it still has.
 func inUse(lv LogicalVolume) bool { return lv.Open == Yes && lv.Layout != ThinPool }
 
-// lvremove removes exactly one volume. That it has gone already is fine.
-func (c *CLI) lvremove(ctx context.Context, op string, name Name) error {
-	// Its argument is never a group alone, nor a tag: those would remove everything in it. No -f: what is in use is to
-	// be refused.
-	err := c.change(ctx, op, name, "lvremove", "-y", "--", name.String())
+// lvremove removes exactly one volume, and only if a selection finds it at that moment. That it has gone already, or is
+// not the one that was meant, is fine.
+func (c *CLI) lvremove(ctx context.Context, op string, name Name, selection string) error {
+	// Its argument is never a group alone, nor a tag: those would remove everything in it. No -f: what is in use is to be
+	// refused.
+	err := c.change(ctx, op, name, "lvremove", "-y", "-S", selection, "--", name.String())
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}

@@ -31,7 +31,7 @@ func TestRemoveTellsAbsentFromInUseFromUnknown(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := fake.NewRunner(t)
 			expectLVS(r, selectA).Stdout(report("lv", lvRow(map[string]string{"lv_attr": "-wi-------"})))
-			remove := expect(r, "lvremove", "-y", "--", "vg0/a").Stderr(tc.stderr)
+			remove := expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-000001"`, "--", "vg0/a").Stderr(tc.stderr)
 			if tc.name != "removed" {
 				remove.Exit(5)
 			}
@@ -77,7 +77,7 @@ func TestRemoveRenamesOutOfTheWayBeforeItWipes(t *testing.T) {
 	expectLVS(r, `lv_name="`+quarantine+`" || origin="`+quarantine+`"`).Stdout(report("lv", renamed))
 	expect(r, "lvchange", "-ay", "--", "vg0/"+quarantine)
 	r.Expect("blkdiscard", "-z", "-p", "67108864", "--", "/dev/vg0/"+quarantine)
-	expect(r, "lvremove", "-y", "--", "vg0/"+quarantine)
+	expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-000001"`, "--", "vg0/"+quarantine)
 	require.NoError(t, lvm.NewCLI(r, lvm.Options{}).Remove(t.Context(), vg0a, lvm.RemoveOptions{Wipe: lvm.WipeZero}))
 
 	t.Run("one that is open is not touched", func(t *testing.T) {
@@ -97,10 +97,10 @@ func TestRemoveRenamesOutOfTheWayBeforeItWipes(t *testing.T) {
 		} {
 			r := fake.NewRunner(t)
 			renamed := lvRow(map[string]string{"lv_name": quarantine, "lv_tags": "stateofworld.removed.a,stateofworld.removing." + string(policy)})
-			expectLVS(r, "").Stdout(report("lv", lvRow(map[string]string{"lv_uuid": "other", "lv_name": "a"}), renamed))
+			expectLVS(r, "").Stdout(report("lv", lvRow(map[string]string{"lv_uuid": "fake00-0000-0000-0000-0000-0000-00000O", "lv_name": "a"}), renamed))
 			expectLVS(r, `lv_name="`+quarantine+`" || origin="`+quarantine+`"`).Stdout(report("lv", renamed))
 			r.Expect(append(tool, "--", "/dev/vg0/"+quarantine)...)
-			expect(r, "lvremove", "-y", "--", "vg0/"+quarantine)
+			expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-000001"`, "--", "vg0/"+quarantine)
 			n, err := lvm.NewCLI(r, lvm.Options{}).FinishRemovals(t.Context(), "vg0")
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -120,8 +120,8 @@ func TestRemoveRenamesOutOfTheWayBeforeItWipes(t *testing.T) {
 // L28, sodafoundation/api#356
 func TestRemoveKnowsThickSnapshotsFromThinOnes(t *testing.T) {
 	a := lvRow(map[string]string{"lv_attr": "owi-a-s---"})
-	thick := lvRow(map[string]string{"lv_uuid": "S", "lv_name": "s1", "lv_attr": "swi-a-s---", "origin": "a"})
-	thin := lvRow(map[string]string{"lv_uuid": "T", "lv_name": "t1", "lv_attr": "Vwi-a-tz-k", "origin": "a", "pool_lv": "p"})
+	thick := lvRow(map[string]string{"lv_uuid": "fake00-0000-0000-0000-0000-0000-00000S", "lv_name": "s1", "lv_attr": "swi-a-s---", "origin": "a"})
+	thin := lvRow(map[string]string{"lv_uuid": "fake00-0000-0000-0000-0000-0000-00000T", "lv_name": "t1", "lv_attr": "Vwi-a-tz-k", "origin": "a", "pool_lv": "p"})
 
 	r := fake.NewRunner(t)
 	expectLVS(r, selectA).Stdout(report("lv", a, thick, thin))
@@ -133,13 +133,13 @@ func TestRemoveKnowsThickSnapshotsFromThinOnes(t *testing.T) {
 
 	r = fake.NewRunner(t)
 	expectLVS(r, selectA).Stdout(report("lv", a, thick, thin))
-	expect(r, "lvremove", "-y", "--", "vg0/s1")
-	expect(r, "lvremove", "-y", "--", "vg0/a")
+	expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-00000S"`, "--", "vg0/s1")
+	expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-000001"`, "--", "vg0/a")
 	require.NoError(t, lvm.NewCLI(r, lvm.Options{}).Remove(t.Context(), vg0a, lvm.RemoveOptions{Cascade: true}))
 
 	r = fake.NewRunner(t)
 	expectLVS(r, selectA).Stdout(report("lv", lvRow(map[string]string{"lv_attr": "Vwi-a-tz--", "pool_lv": "p"}), thin))
-	expect(r, "lvremove", "-y", "--", "vg0/a")
+	expect(r, "lvremove", "-y", "-S", `lv_uuid="fake00-0000-0000-0000-0000-0000-000001"`, "--", "vg0/a")
 	require.NoError(t, lvm.NewCLI(r, lvm.Options{}).Remove(t.Context(), vg0a, lvm.RemoveOptions{}))
 
 	for _, change := range []map[string]string{{"lv_attr": "swi-aos---"}, {"lv_tags": "protected"}} {

@@ -56,6 +56,9 @@ func parseLV(r row) (LogicalVolume, error) {
 			return LogicalVolume{}, err
 		}
 	}
+	if !validUUID(lv.UUID) { // it becomes part of selections
+		return LogicalVolume{}, fmt.Errorf("field lv_uuid: %q is not a UUID of lvm2", lv.UUID)
+	}
 	if lv.Size, err = r.mustSize("lv_size"); err != nil {
 		return LogicalVolume{}, err
 	}

@@ -48,7 +48,7 @@ func readVGs(text, stderr string) ([]VolumeGroup, error) {
 // lvRow is a row of lvs with some fields changed: "name", `"json value"` in turn.
 func lvRow(changes ...string) string {
 	fields := map[string]string{
-		"lv_uuid": `"U"`, "lv_name": `"a"`, "vg_name": `"vg0"`, "lv_size": `"8388608"`, "lv_attr": `"-wi-a-----"`, "lv_tags": `""`,
+		"lv_uuid": `"fake00-0000-0000-0000-0000-0000-00000U"`, "lv_name": `"a"`, "vg_name": `"vg0"`, "lv_size": `"8388608"`, "lv_attr": `"-wi-a-----"`, "lv_tags": `""`,
 		"lv_kernel_major": `"253"`, "lv_kernel_minor": `"4"`, "lv_layout": `"linear"`, "vg_extent_size": `"4194304"`,
 	}
 	for i := 0; i < len(changes); i += 2 {
@@ -123,8 +123,8 @@ func TestRecordedVolumesOfEveryKind(t *testing.T) {
 func TestInactiveVolumesAreVolumes(t *testing.T) {
 	lvs, err := readLVs(lvReport(
 		lvRow(),
-		lvRow("lv_uuid", `"V"`, "lv_name", `"b"`, "lv_kernel_major", `"-1"`, "lv_kernel_minor", `"-1"`, "lv_attr", `"-wi-------"`),
-		lvRow("lv_uuid", `"W"`, "lv_name", `"c"`, "lv_kernel_major", `""`, "lv_kernel_minor", `"4294967296"`, "seg_count", `"many"`),
+		lvRow("lv_uuid", `"fake00-0000-0000-0000-0000-0000-00000V"`, "lv_name", `"b"`, "lv_kernel_major", `"-1"`, "lv_kernel_minor", `"-1"`, "lv_attr", `"-wi-------"`),
+		lvRow("lv_uuid", `"fake00-0000-0000-0000-0000-0000-00000W"`, "lv_name", `"c"`, "lv_kernel_major", `""`, "lv_kernel_minor", `"4294967296"`, "seg_count", `"many"`),
 	))
 	require.NoError(t, err)
 	require.Len(t, lvs, 3)
@@ -145,7 +145,7 @@ func TestOneRowPerVolumeIsAskedForAndKept(t *testing.T) {
 	require.Len(t, lvs, 1)
 	_, err = readLVs(lvReport(lvRow(), lvRow("lv_size", `"4194304"`)))
 	require.Error(t, err, "one volume cannot have two sizes")
-	_, err = readLVs(lvReport(lvRow(), lvRow("lv_uuid", `"V"`)))
+	_, err = readLVs(lvReport(lvRow(), lvRow("lv_uuid", `"fake00-0000-0000-0000-0000-0000-00000V"`)))
 	require.Error(t, err, "one name cannot be two volumes")
 }
 
@@ -199,6 +199,7 @@ func TestMalformedReportsAreErrors(t *testing.T) {
 		"object value":        lvReport(lvRow("lv_name", `{}`)),
 		"no name":             lvReport(lvRow("lv_name", `""`)),
 		"no uuid":             lvReport(lvRow("lv_uuid", "")),
+		"odd uuid":            lvReport(lvRow("lv_uuid", `"x\" || lv_name=\"y"`)),
 		"no group":            lvReport(lvRow("vg_name", "")),
 		"no size":             lvReport(lvRow("lv_size", "")),
 		"size with a unit":    lvReport(lvRow("lv_size", `"8.00m"`)),

@@ -24,19 +24,12 @@ func (c *CLI) Snapshot(ctx context.Context, o SnapshotOptions) (lv LogicalVolume
 	}
 	found, exists := find(lvs, o.Name)
 	if exists && found.Stage == StageCreating {
-		if err := c.removeHalfMade(ctx, op, found); err != nil {
+		if found, exists, err = c.clearHalfMade(ctx, op, found); err != nil {
 			return LogicalVolume{}, err
 		}
-		exists = false
 	}
 	if exists {
-		if found.Origin != o.Origin {
-			return LogicalVolume{}, failure(op, name.String(), ErrExistsMismatch, &MismatchError{"origin", found.Origin, o.Origin})
-		}
-		if thick := found.Layout == ThickSnapshot; thick != (o.Size != 0) {
-			return LogicalVolume{}, failure(op, name.String(), ErrExistsMismatch, &MismatchError{"layout", string(found.Layout), "the other kind of snapshot"})
-		}
-		return found, nil
+		return found, compareSnapshot(op, o, found)
 	}
 	origin, exists := find(lvs, o.Origin)
 	if !exists || origin.Stage == StageCreating {
@@ -60,5 +53,23 @@ func (c *CLI) Snapshot(ctx context.Context, o SnapshotOptions) (lv LogicalVolume
 			return LogicalVolume{}, err
 		}
 	}
-	return c.make(ctx, op, name, o.Tags, append(args, "--", Name{o.VG, o.Origin}.String()))
+	lv, err = c.make(ctx, op, name, o.Tags, append(args, "--", Name{o.VG, o.Origin}.String()))
+	if err != nil {
+		return LogicalVolume{}, err
+	}
+	return lv, compareSnapshot(op, o, lv)
+}
+
+// compareSnapshot is whether a volume is the snapshot asked for.
+func compareSnapshot(op string, o SnapshotOptions, have LogicalVolume) error {
+	var mismatch *MismatchError
+	switch thick := have.Layout == ThickSnapshot; {
+	case have.Origin != o.Origin:
+		mismatch = &MismatchError{"origin", have.Origin, o.Origin}
+	case thick != (o.Size != 0):
+		mismatch = &MismatchError{"layout", string(have.Layout), "the other kind of snapshot"}
+	default:
+		return nil
+	}
+	return failure(op, o.name().String(), ErrExistsMismatch, mismatch)
 }

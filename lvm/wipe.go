@@ -138,7 +138,7 @@ func (c *CLI) wipeAndRemove(ctx context.Context, op string, name Name) (err erro
 	if err := c.wipe(ctx, op, name, policy); err != nil {
 		return err
 	}
-	return c.locked(ctx, op, name, func() error { return c.lvremove(ctx, op, name) })
+	return c.locked(ctx, op, name, func() error { return c.lvremove(ctx, op, name, selectUUID(lv.UUID)) })
 }
 
 // locked does something while the group is locked.
