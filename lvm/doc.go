@@ -31,8 +31,8 @@
 //     lvm2's own locking, for each command by itself.
 //   - A volume that carries the mark of a half-made one is removed by the next Create of its name. Whoever restores old
 //     metadata of a group (vgcfgrestore) should take off such tags (stateofworld.creating.*) that it brings back.
-//   - One process should change a volume group at a time: while two do, Create of one can remove a volume of the same name that the other has
-//     just finished.
+//   - Two processes may change one volume group, but not make the same volume at once: one of them gets [ErrExists]. What one
+//     has finished the other does not remove, as lvm2 checks, under its own lock, that the volume still is what was looked at.
 //   - Shrinking, caching, encryption, merging snapshots and lvmlockd are not covered.
 //   - Data of a removed thin volume is protected by its pool, which zeroes blocks before it gives them out again. The
 //     blocks of a pool itself cannot be wiped.
