@@ -2,10 +2,11 @@ package populator
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stateofworld/stateofworld/cache"
 )
 
 // Handler takes the events of one informer. It has the methods of client-go's
@@ -50,7 +51,7 @@ func handle[T any](p *Populator, changed func(obj *T), deleted func(name types.N
 			var key string
 			if obj == nil {
 				var inside any
-				inside, key = openTombstone(given)
+				inside, key, _ = cache.OpenTombstone(given)
 				obj, _ = inside.(*T)
 			}
 			switch {
@@ -63,23 +64,6 @@ func handle[T any](p *Populator, changed func(obj *T), deleted func(name types.N
 			}
 		},
 	}
-}
-
-// openTombstone returns what a tombstone has inside, and its key. It is recognised by its
-// fields, since its type is client-go's. From anything else come nil and "".
-func openTombstone(obj any) (inside any, key string) {
-	v := reflect.ValueOf(obj)
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct {
-		return nil, ""
-	}
-	k, o := v.FieldByName("Key"), v.FieldByName("Obj")
-	if k.Kind() != reflect.String || o.Kind() != reflect.Interface {
-		return nil, ""
-	}
-	return o.Interface(), k.String()
 }
 
 func splitKey(key string) types.NamespacedName {

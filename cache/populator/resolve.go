@@ -82,11 +82,11 @@ func migrated(spec *cache.VolumeSpec) bool {
 	if pv := spec.PersistentVolume; pv != nil {
 		s := &pv.Spec.PersistentVolumeSource
 		return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil ||
-			s.PortworxVolume != nil || s.VsphereVolume != nil
+			s.PortworxVolume != nil || s.RBD != nil || s.VsphereVolume != nil
 	}
 	s := &spec.Volume.VolumeSource
 	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil ||
-		s.PortworxVolume != nil || s.VsphereVolume != nil
+		s.PortworxVolume != nil || s.RBD != nil || s.VsphereVolume != nil
 }
 
 // volumeSpec follows a volume of a pod to its claim, and on to its persistent volume.

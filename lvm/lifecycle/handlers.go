@@ -2,12 +2,13 @@ package lifecycle
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/stateofworld/stateofworld/cache"
 )
 
 // EventHandler takes the events of one informer. It has the methods of client-go's ResourceEventHandler.
@@ -35,26 +36,10 @@ func (h EventHandler) OnDelete(obj any) {
 	if h.forget(obj, "") {
 		return
 	}
-	inside, key, ok := openTombstone(obj)
+	inside, key, ok := cache.OpenTombstone(obj)
 	if !ok || !h.forget(inside, key) {
 		h.odd(obj)
 	}
-}
-
-// openTombstone returns what a tombstone has inside. It is recognised by its fields, since its type is client-go's.
-func openTombstone(obj any) (inside any, key string, ok bool) {
-	v := reflect.ValueOf(obj)
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct {
-		return nil, "", false
-	}
-	k, o := v.FieldByName("Key"), v.FieldByName("Obj")
-	if k.Kind() != reflect.String || o.Kind() != reflect.Interface {
-		return nil, "", false
-	}
-	return o.Interface(), k.String(), true
 }
 
 // Claims is the handler for the events of claims: of all, or of those with Annotations.NodeSelector.
