@@ -101,3 +101,27 @@ func TestRunDoesWhatWasObservedBeforeIt(t *testing.T) {
 	require.NoError(t, w.agent.Operations().Wait(t.Context()))
 	require.ErrorIs(t, w.agent.Operations().Start(t.Context(), executor.Operation{Key: executor.Key{Volume: "x"}, Run: func(context.Context) error { return nil }}), executor.ErrShutdown)
 }
+
+// Whether its context ends or it is stopped: what that cuts off is no failure of the object.
+func TestWhatTheAgentsEndCutsOffIsNotReported(t *testing.T) {
+	for name, end := range map[string]func(w *testWorld, cancel func()){
+		"its context ends": func(_ *testWorld, cancel func()) { cancel() },
+		"it is stopped":    func(w *testWorld, _ func()) { require.NoError(t, w.agent.Stop(t.Context())) },
+	} {
+		for _, program := range []string{"vgs", "lvs", "lvcreate"} {
+			t.Run(name+" in "+program, func(t *testing.T) {
+				w := newTestWorld(t)
+				w.claim("data", spec("pvc-1", mib))
+				held := w.lvm.Hold(program)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- w.agent.Run(ctx) }()
+				<-held.Started()
+				end(w, cancel)
+				cancel()
+				require.ErrorIs(t, <-ended, context.Canceled)
+				require.Empty(t, w.said(NoticeFailed))
+			})
+		}
+	}
+}

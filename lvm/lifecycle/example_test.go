@@ -23,13 +23,17 @@ func ExampleAgent() {
 	api, host := fake.NewAPI(), fake.NewLVM() // in production: a clientset, and lvm.NewCLI(command.Host(), lvm.Options{})
 	host.AddVG("vg0", 0, fake.Disk{Device: "/dev/sda", Size: 1 << 30})
 
-	marked := make(chan struct{})
+	marked := make(chan string, 1)
 	agent, err := lifecycle.NewAgent(lifecycle.AgentConfig{
 		Node:    "node-a",
 		Backend: host,
 		Claims:  func(ns string) lifecycle.ClaimClient { return api.Claims(ns) },
 		Volumes: api.Volumes(),
-		Notices: func(n lifecycle.Notice) { fmt.Println(n.Message); close(marked) },
+		Notices: func(n lifecycle.Notice) {
+			if n.Type == lifecycle.NoticeCreated {
+				marked <- n.Message
+			}
+		},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -48,7 +52,7 @@ func ExampleAgent() {
 	if _, err := api.Claims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		fmt.Println(err)
 	}
-	<-marked
+	fmt.Println(<-marked)
 	claim, err = api.Claims("default").Get(ctx, "data", metav1.GetOptions{})
 	fmt.Println(claim.Annotations["pv.csi.alibabacloud.com/volume.lifecycle"], err)
 	stop()

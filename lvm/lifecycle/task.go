@@ -48,7 +48,9 @@ func (a *Agent) start(ctx context.Context, k key, t task) time.Time {
 	spec := executor.Operation{
 		Key: op, Name: t.name, Run: t.run, Background: t.long,
 		Done: func(r executor.Result) {
-			if t.done != nil {
+			// What the agent's own end cuts off says nothing of the object: nobody is told, the next agent begins anew.
+			cutOff := r.Err != nil && (ctx.Err() != nil || errors.Is(r.Err, executor.ErrShutdown))
+			if t.done != nil && !cutOff {
 				t.done(r.Err)
 			}
 			a.book.end(k)
