@@ -14,23 +14,32 @@ import (
 
 var withMutants = flag.Bool("mutants", false, "break the reconciler on purpose, in one place after another, and see that the simulated cluster notices")
 
-// A check that cannot fail is no check: each of these faults must be found by TestSimulatedCluster.
-var mutants = []struct{ name, file, old, new string }{
-	{"detaches what a pod uses", "decide.go", "case f.Wished:\n\t\treturn decideAttach(f, p)", "case f.Wished && f.State == cache.Detached:\n\t\treturn decideAttach(f, p)"},
-	{"attaches an exclusive volume that is attached elsewhere", "decide.go", "if e := f.Elsewhere; e.Node != \"\" && !mayAttachBeside(f, p) {", "if e := f.Elsewhere; false {"},
-	{"attaches an exclusive volume that is uncertain elsewhere", "decide.go", "if e := f.Elsewhere; e.Node != \"\" && !mayAttachBeside(f, p) {", "if e := f.Elsewhere; e.State == cache.Attached {"},
-	{"detaches before it is synced", "decide.go", "if !f.Synced {\n\t\treturn Decision{Action: Wait, Reason: NotSynced, Since: f.StateSince}\n\t}", ""},
-	{"attaches before it is synced", "decide.go", "if !f.Synced {\n\t\t\t// An", "if false {\n\t\t\t// An"},
-	{"forces on a healthy node", "decide.go", "case knownNotReady(f.Node.NodeHealth):", "case true:"},
-	{"does not confirm force", "operate.go", "if !confirmed {", "if !confirmed && false {"},
-	{"does not confirm that it is free", "operate.go", "if inUse {", "if inUse && false {"},
-	{"does not take it out of the report", "operate.go", "if err := r.actual.RemoveVolumeFromReportAsAttached(pair.Volume, pair.Node); err != nil {", "if err := error(nil); err != nil {"},
-	{"does not wait for the report", "operate.go", "if err := r.writer.Flush(ctx, pair.Node, version); err != nil {", "if err := error(nil); err != nil {"},
-	{"does not undo the withdrawal", "operate.go", "Restore:  func() { r.actual.AddVolumeToReportAsAttached(pair.Volume, pair.Node) },", ""},
-	{"reports what is uncertain", "../cache/actual_state_of_world_attach.go", "return s.state == Attached && !s.withdrawn", "return s.state != Detached && !s.withdrawn"},
-	{"forgets who waits", "operate.go", "r.engine.Add(pair)\n\tr.wakeWaiting(pair.Volume)", "r.engine.Add(pair)"},
-	{"forgets an unknown outcome of an attach", "../executor/operation_executor.go", "case Unknown:\n\t\ta.record(a.executor.actual.MarkVolumeAsUncertain(a.volume, a.spec, a.node))", "case Unknown:"},
-	{"takes an unknown outcome of a detach for done", "../executor/operation_executor.go", "case Done, Gone:\n\t\td.exec", "case Done, Gone, Unknown:\n\t\td.exec"},
+// edit puts one fault into one file.
+type edit struct{ file, old, new string }
+
+// A check that cannot fail is no check: each of these faults must be found by TestSimulatedCluster. Where two rules guard the
+// same thing, both are broken. What only one of them breaks, TestDecide and TestScenarios find.
+var mutants = []struct {
+	name  string
+	edits []edit
+}{
+	{"detaches what a pod uses", []edit{{"decide.go", "case f.Wished:\n\t\treturn decideAttach(f, p)", "case f.Wished && f.State == cache.Detached:\n\t\treturn decideAttach(f, p)"}}},
+	{"attaches an exclusive volume that is attached elsewhere", []edit{{"decide.go", "if e := f.Elsewhere; e.Node != \"\" && !mayAttachBeside(f, p) {", "if e := f.Elsewhere; false {"}}},
+	{"attaches an exclusive volume that is uncertain elsewhere", []edit{{"decide.go", "if e := f.Elsewhere; e.Node != \"\" && !mayAttachBeside(f, p) {", "if e := f.Elsewhere; e.State == cache.Attached {"}}},
+	{"detaches before it is synced", []edit{{"decide.go", "if !f.Synced {\n\t\treturn Decision{Action: Wait, Reason: NotSynced, Since: f.StateSince}\n\t}", ""}}},
+	{"attaches before it is synced", []edit{{"decide.go", "if !f.Synced {\n\t\t\t// An", "if false {\n\t\t\t// An"}}},
+	{"forces on a healthy node", []edit{
+		{"decide.go", "case knownNotReady(f.Node.NodeHealth):", "case true:"},
+		{"operate.go", "if !confirmed {", "if !confirmed && false {"},
+	}},
+	{"does not confirm force", []edit{{"operate.go", "if !confirmed {", "if !confirmed && false {"}}},
+	{"does not confirm that it is free", []edit{{"operate.go", "if inUse {", "if inUse && false {"}}},
+	{"does not take it out of the report", []edit{{"operate.go", "if err := r.actual.RemoveVolumeFromReportAsAttached(pair.Volume, pair.Node); err != nil {", "if err := error(nil); err != nil {"}}},
+	{"does not wait for the report", []edit{{"operate.go", "if err := r.writer.Flush(ctx, pair.Node, version); err != nil {", "if err := error(nil); err != nil {"}}},
+	{"reports what is uncertain", []edit{{"../cache/actual_state_of_world_attach.go", "return s.state == Attached && !s.withdrawn", "return s.state != Detached && !s.withdrawn"}}},
+	{"forgets who waits", []edit{{"operate.go", "r.engine.Add(pair)\n\tr.wakeWaiting(pair.Volume)", "r.engine.Add(pair)"}}},
+	{"forgets an unknown outcome of an attach", []edit{{"../executor/operation_executor.go", "case Unknown:\n\t\ta.record(a.executor.actual.MarkVolumeAsUncertain(a.volume, a.spec, a.node))", "case Unknown:"}}},
+	{"takes an unknown outcome of a detach for done", []edit{{"../executor/operation_executor.go", "d.record(d.executor.actual.MarkVolumeAsUncertain(d.volume, d.spec, d.node))", "d.executor.actual.MarkVolumeAsDetached(d.volume, d.node)"}}},
 }
 
 func TestTheSimulatedClusterNoticesFaults(t *testing.T) {
@@ -39,15 +48,18 @@ func TestTheSimulatedClusterNoticesFaults(t *testing.T) {
 	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			path, err := filepath.Abs(m.file)
-			require.NoError(t, err)
-			source, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Contains(t, string(source), m.old, "the place of the fault has changed: mend this test")
-			dir := t.TempDir()
-			broken := filepath.Join(dir, filepath.Base(m.file))
-			require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600))
-			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+			dir, replace := t.TempDir(), map[string]string{}
+			for _, e := range m.edits {
+				path, err := filepath.Abs(e.file)
+				require.NoError(t, err)
+				source, err := os.ReadFile(path)
+				require.NoError(t, err)
+				require.Contains(t, string(source), e.old, "the place of the fault has changed: mend this test")
+				broken := filepath.Join(dir, filepath.Base(e.file))
+				require.NoError(t, os.WriteFile(broken, []byte(strings.Replace(string(source), e.old, e.new, 1)), 0o600))
+				replace[path] = broken
+			}
+			overlay, err := json.Marshal(map[string]any{"Replace": replace})
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 

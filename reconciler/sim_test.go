@@ -47,6 +47,9 @@ func TestSimulatedCluster(t *testing.T) {
 			"live check fails":   s.liveTrouble,
 			"time passes":        s.timePasses,
 			"controller dies":    s.crash,
+			"all goes well":      s.goodTimes,
+			"node events lag":    s.nodesLag,
+			"is back unseen":     s.recoversUnseen,
 		})
 		s.finish(t)
 	})
@@ -101,7 +104,7 @@ func newSim(t *rapid.T) *sim {
 		t: t, pods: map[string]simPod{}, nodes: map[types.NodeName]*simNode{}, records: map[cache.Pair]bool{},
 		machines: map[types.NodeName]*machine{}, parked: map[string]func(){}, calls: map[string]bool{},
 	}
-	s.w = fake.NewWorld(t, fake.Unsynced(), fake.WithLiveChecks())
+	s.w = fake.NewWorld(t, fake.Unsynced(), fake.WithLiveChecks(), fake.WithPolicy(reconciler.Policy{UnmountWait: time.Minute}))
 	s.w.Volume("shared", v1.ReadWriteMany)
 	for _, op := range []fake.Op{fake.Attach, fake.Detach} {
 		s.w.Driver.Always(op, "", "", fake.Answer{Block: true})
@@ -269,13 +272,7 @@ func (s *sim) deliverAll() {
 
 func (s *sim) kubeletWorks(t *rapid.T) {
 	node := pick(t, "working kubelet", s.nodes, func(n types.NodeName, _ *simNode) bool { return !s.machines[n].dead && !s.machines[n].hung })
-	m, n := s.machines[node], s.nodes[node]
-	wanted := map[string]bool{}
-	for _, p := range s.pods {
-		if p.node == node {
-			wanted[p.volume] = true
-		}
-	}
+	m, n, wanted := s.machines[node], s.nodes[node], s.wantedOn(node)
 	content := s.w.Reports.Content(node)
 	type step struct {
 		name string
@@ -302,6 +299,16 @@ func (s *sim) kubeletWorks(t *rapid.T) {
 	steps[i].do()
 }
 
+func (s *sim) wantedOn(node types.NodeName) map[string]bool {
+	wanted := map[string]bool{}
+	for _, p := range s.pods {
+		if p.node == node {
+			wanted[p.volume] = true
+		}
+	}
+	return wanted
+}
+
 func (s *sim) mount(t *rapid.T, node types.NodeName, volume string) {
 	if !slices.Contains(s.w.Driver.AttachedTo(volume), node) {
 		// The report is that of the API. While a controller is dead nobody corrects it, and a back end that lost a
@@ -322,6 +329,10 @@ func (s *sim) machineDies(t *rapid.T) {
 
 func (s *sim) machineRecovers(t *rapid.T) {
 	node := pick(t, "hung machine", s.machines, func(n types.NodeName, m *machine) bool { return m.hung && !m.dead })
+	s.recover(node)
+}
+
+func (s *sim) recover(node types.NodeName) {
 	m := s.machines[node]
 	m.hung = false
 	// What was taken away while it hung is not there any more.
@@ -330,6 +341,25 @@ func (s *sim) machineRecovers(t *rapid.T) {
 			delete(m.mounted, v)
 		}
 	}
+}
+
+// recoversUnseen: a lost machine is back before its kubelet has unmounted what nobody wishes there any more. The API has it,
+// the controller has not heard of it: the moment at which force would lose data.
+func (s *sim) recoversUnseen(t *rapid.T) {
+	node := pick(t, "machine that is known to be lost", s.machines, func(n types.NodeName, m *machine) bool {
+		return m.hung && !m.dead && s.nodes[n] != nil && s.nodes[n].health.Ready == v1.ConditionUnknown
+	})
+	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
+		if s.pods[name].node == node {
+			delete(s.pods, name)
+			s.podEvent(name)
+		}
+	}
+	s.deliverAll()
+	s.recover(node)
+	s.nodes[node].health = cache.NodeHealth{Ready: v1.ConditionTrue}
+	s.nodeEvent(node)
+	s.w.Advance(2 * time.Minute)
 }
 
 // healthIsNoticed lets the node controller, or an administrator, write down how the machine is.
@@ -412,7 +442,7 @@ func (s *sim) liveTrouble(t *rapid.T) {
 }
 
 func (s *sim) timePasses(t *rapid.T) {
-	s.w.Advance(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 7 * time.Minute}).Draw(t, "how long"))
+	s.w.Advance(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 2 * time.Minute}).Draw(t, "how long"))
 }
 
 // crash kills the controller. The next one begins with what the API has: the reports, the records of attachments, the
@@ -565,22 +595,30 @@ func (s *sim) finish(t *rapid.T) {
 	require.Zero(t, stats.Open+stats.Queued+stats.Waiting+stats.Pending, "%+v", stats)
 }
 
-// settle lets everybody do what there is to do until nothing is left.
+// goodTimes lets everybody do what there is to do for a while: without it random steps hardly ever get as far as a mounted
+// volume, and that is what can be lost.
+func (s *sim) goodTimes(t *rapid.T) {
+	for range 4 {
+		s.everybodyWorks(t, s.deliverAll)
+	}
+}
+
+// nodesLag is the same while the controller hears nothing of nodes: what they use, how they are.
+func (s *sim) nodesLag(t *rapid.T) {
+	for range 4 {
+		s.everybodyWorks(t, func() {
+			for len(s.events[1]) > 0 {
+				s.next(1)
+			}
+			s.markFed()
+		})
+	}
+}
+
+// settle lets everybody work until nothing is left to do.
 func (s *sim) settle(t *rapid.T) {
-	s.deliverAll()
 	for range 200 {
-		s.w.WaitIdle()
-		busy := len(s.w.Reconciler.Explanations()) > 0
-		for _, c := range s.w.Driver.BlockedCalls() {
-			op, volume, node := parseCall(c)
-			s.checkStep(t)
-			s.release(op, volume, node, fake.Answer{})
-			busy = true
-		}
-		for _, node := range simNodes {
-			busy = s.kubeletFinishes(t, node) || busy
-		}
-		s.deliverAll()
+		busy := s.everybodyWorks(t, s.deliverAll)
 		s.w.Advance(5 * time.Second)
 		s.checkStep(t)
 		if !busy {
@@ -589,18 +627,33 @@ func (s *sim) settle(t *rapid.T) {
 	}
 }
 
+// everybodyWorks: events arrive, the back end does what it is asked, kubelets do what they have to do. It reports whether
+// there was anything to do.
+func (s *sim) everybodyWorks(t *rapid.T, deliver func()) (busy bool) {
+	deliver()
+	s.checkStep(t)
+	busy = len(s.w.Reconciler.Explanations()) > 0
+	for _, c := range s.w.Driver.BlockedCalls() {
+		op, volume, node := parseCall(c)
+		s.release(op, volume, node, fake.Answer{})
+		s.checkStep(t)
+		busy = true
+	}
+	for _, node := range simNodes {
+		busy = s.kubeletFinishes(t, node) || busy
+	}
+	deliver()
+	s.checkStep(t)
+	return busy
+}
+
 // kubeletFinishes does all that the kubelet has to do now.
 func (s *sim) kubeletFinishes(t *rapid.T, node types.NodeName) (busy bool) {
 	n, m := s.nodes[node], s.machines[node]
-	if n == nil {
+	if n == nil || m.hung || m.dead {
 		return false
 	}
-	wanted := map[string]bool{}
-	for _, p := range s.pods {
-		if p.node == node {
-			wanted[p.volume] = true
-		}
-	}
+	wanted := s.wantedOn(node)
 	for _, v := range simVolumes {
 		if wanted[v] != n.inUse[v] || wanted[v] != m.mounted[v] {
 			busy = true
