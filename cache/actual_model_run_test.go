@@ -184,6 +184,11 @@ func (r *actualRun) compare(t require.TestingT) {
 	}
 	requireSame(t, all, slices.SortedFunc(w.AttachedVolumes(), compareAttachedVolume))
 	require.ElementsMatch(t, all, w.GetAttachedVolumes())
+	pairs := make([]Pair, 0, len(all))
+	for _, av := range all {
+		pairs = append(pairs, Pair{av.VolumeName, av.NodeName})
+	}
+	require.ElementsMatch(t, pairs, slices.Collect(w.Pairs()))
 
 	attached := map[types.NodeName][]AttachedVolume{}
 	var nodes []types.NodeName

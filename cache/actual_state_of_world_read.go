@@ -103,6 +103,11 @@ func (w *ActualStateOfWorld) AttachedVolumes() iter.Seq[AttachedVolume] {
 	}
 }
 
+// Pairs yields all pairs that are Attached or Uncertain, as [ActualStateOfWorld.AttachedVolumes] does.
+func (w *ActualStateOfWorld) Pairs() iter.Seq[Pair] {
+	return func(yield func(Pair) bool) { w.index.walkPairs(&w.mu, yield) }
+}
+
 // AttachedVolumesForNode is AttachedVolumes for one node.
 func (w *ActualStateOfWorld) AttachedVolumesForNode(node types.NodeName) iter.Seq[AttachedVolume] {
 	return func(yield func(AttachedVolume) bool) {

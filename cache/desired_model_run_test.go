@@ -127,6 +127,11 @@ func (r *desiredRun) compare(t require.TestingT) {
 	}
 	slices.SortFunc(podsToAdd, comparePodToAdd)
 	requireSame(t, podsToAdd, w.GetPodToAdd())
+	pairs := make([]Pair, 0, len(m.wishes))
+	for pair := range m.wishes {
+		pairs = append(pairs, pair)
+	}
+	require.ElementsMatch(t, pairs, slices.Collect(w.Pairs()))
 	got := w.GetVolumesToAttach()
 	slices.SortFunc(got, func(a, b VolumeToAttach) int {
 		return Pair{a.VolumeName, a.NodeName}.compare(Pair{b.VolumeName, b.NodeName})

@@ -84,6 +84,11 @@ func (w *DesiredStateOfWorld) VolumesToAttach() iter.Seq[VolumeToAttach] {
 	}
 }
 
+// Pairs yields the pair of each wish, also of those of deleted nodes, as [DesiredStateOfWorld.VolumesToAttach] does.
+func (w *DesiredStateOfWorld) Pairs() iter.Seq[Pair] {
+	return func(yield func(Pair) bool) { w.index.walkPairs(&w.mu, yield) }
+}
+
 // appendVolumeToAttach appends the wish to chunk, and the pods that use it to pods, of which it gets a part.
 func appendVolumeToAttach(chunk []VolumeToAttach, pods []*v1.Pod, wish *wishEntry) ([]VolumeToAttach, []*v1.Pod) {
 	if pods == nil {

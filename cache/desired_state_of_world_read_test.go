@@ -143,6 +143,9 @@ func TestIteratorsStopWhenAsked(t *testing.T) {
 	for range w.VolumesToAttach() {
 		break
 	}
+	for range w.Pairs() {
+		break
+	}
 	for range w.Nodes() {
 		break
 	}

@@ -265,6 +265,14 @@ func (x *index[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]),
 	pause()
 }
 
+// walkPairs yields every pair, in no order, by the rules of walk.
+func (x *index[V, N, P]) walkPairs(mu *sync.RWMutex, yield func(Pair) bool) {
+	chunk := make([]Pair, 0, chunkSize)
+	x.walk(mu, func(p *pairEntry[V, N, P]) {
+		chunk = append(chunk, Pair{Volume: p.volume.name, Node: p.node.name})
+	}, func() bool { return flush(&chunk, yield) })
+}
+
 // touch reads every pair of the node once. The reads do not depend on each other, so that the processor has
 // many of them under way at a time, while a loop that does more with each pair waits for one after the other.
 // In a world that is larger than the processor's caches that halves the time of a walk.

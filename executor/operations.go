@@ -121,9 +121,9 @@ type operation struct {
 	phase   Phase
 	turn    int32 // tells the deadline of an earlier function from that of the present one
 	started time.Time
-	began   time.Time               // when the present function began; zero: none
-	cancel  context.CancelCauseFunc // of the present function
-	unwatch func() bool             // set while queued
+	began   time.Time    // when the present function began; zero: none
+	ctx     *callContext // of the present function
+	unwatch func() bool  // set while queued
 	failure *failure
 
 	all, byPod, byNode links[operation]

@@ -219,7 +219,7 @@ func (o *Operations) Wait(ctx context.Context) error {
 // Shutdown makes every later Start return ErrShutdown, cancels the contexts of all operations with the cause ErrShutdown, and waits
 // like Wait. Operations that were queued end without having run. It may be called any number of times.
 func (o *Operations) Shutdown(ctx context.Context) error {
-	var cancels []context.CancelCauseFunc
+	var running []*callContext
 	var queued []*operation
 	o.mu.Lock()
 	o.closed = true
@@ -229,13 +229,13 @@ func (o *Operations) Shutdown(ctx context.Context) error {
 			o.slotsOf(op).drop(op)
 			op.phase = Running
 			queued = append(queued, op)
-		case op.cancel != nil:
-			cancels = append(cancels, op.cancel)
+		case op.ctx != nil:
+			running = append(running, op.ctx)
 		}
 	}
 	o.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel(ErrShutdown)
+	for _, call := range running {
+		call.cancel(ErrShutdown)
 	}
 	if len(queued) > 0 {
 		go o.advanceAll(queued)

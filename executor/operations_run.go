@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -38,15 +39,21 @@ func (o *Operations) lockedReady(op *operation) (spawn bool) {
 // stack costs as much as all else of a short operation, so a goroutine that is there already takes what is ready.
 func (o *Operations) work() {
 	o.mu.Lock()
-	o.coming--
 	for {
+		o.coming--
 		op := o.ready.pop(queueLinks)
-		o.mu.Unlock()
 		if op == nil {
+			o.mu.Unlock()
 			return
 		}
+		o.mu.Unlock()
 		o.advance(op)
 		o.mu.Lock()
+		if o.coming++; o.ready.n == 0 {
+			o.mu.Unlock()
+			runtime.Gosched()
+			o.mu.Lock()
+		}
 	}
 }
 
@@ -131,11 +138,11 @@ func (o *Operations) leaveQueue(op *operation) {
 
 // call runs one function of op under its own context and deadline, and leaves its error in op.err.
 func (o *Operations) call(op *operation, phase Phase, now time.Time, fn func(context.Context) error) {
-	ctx, cancel := context.WithCancelCause(op.parent)
-	defer cancel(nil)
-	turn, err := o.begin(op, phase, now, cancel)
+	ctx := &callContext{parent: op.parent}
+	defer ctx.cancel(nil)
+	turn, err := o.begin(op, phase, now, ctx)
 	if err == nil {
-		err = context.Cause(ctx)
+		_, err = ctx.state()
 	}
 	if err != nil {
 		op.err = Precondition(fmt.Errorf("operation was ended before it began: %w", err))
@@ -149,14 +156,14 @@ func (o *Operations) call(op *operation, phase Phase, now time.Time, fn func(con
 	guard(&op.err, func() error {
 		err := fn(ctx)
 		// Only our own causes: whatever the caller's cause is marked with says nothing about what the function did.
-		if cause := context.Cause(ctx); err != nil && (cause == ErrTimeout || cause == ErrShutdown) && !is(err, cause) {
+		if _, cause := ctx.state(); err != nil && (cause == ErrTimeout || cause == ErrShutdown) && !is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		return err
 	})
 }
 
-func (o *Operations) begin(op *operation, phase Phase, now time.Time, cancel context.CancelCauseFunc) (turn int32, err error) {
+func (o *Operations) begin(op *operation, phase Phase, now time.Time, ctx *callContext) (turn int32, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -165,7 +172,7 @@ func (o *Operations) begin(op *operation, phase Phase, now time.Time, cancel con
 	op.turn++
 	op.phase = phase
 	op.began = now
-	op.cancel = cancel
+	op.ctx = ctx
 	return op.turn, nil
 }
 
@@ -177,10 +184,10 @@ func (o *Operations) expire(op *operation, turn int32) {
 		return
 	}
 	op.phase = Overdue
-	cancel := op.cancel
+	ctx := op.ctx
 	spawn := o.lockedFreeSlot(op)
 	o.mu.Unlock()
-	cancel(ErrTimeout)
+	ctx.cancel(ErrTimeout)
 	if spawn {
 		go o.work()
 	}

@@ -126,8 +126,10 @@ func TestOperationThatHasLeftTheQueueWatchesItsContextNoMore(t *testing.T) {
 		watched := &watchedContext{Context: parent}
 		release := make(chan struct{})
 		require.NoError(t, o.Start(ctx, Operation{Key: Key{Volume: "w"}, Run: until(release)}))
-		var before, during int32
-		require.NoError(t, o.Start(watched, Operation{Key: keyVA, Run: func(context.Context) error {
+		var before, running, during int32
+		require.NoError(t, o.Start(watched, Operation{Key: keyVA, Run: func(ctx context.Context) error {
+			running = watched.watchers.Load()
+			ctx.Done()
 			during = watched.watchers.Load()
 			return nil
 		}}))
@@ -135,6 +137,7 @@ func TestOperationThatHasLeftTheQueueWatchesItsContextNoMore(t *testing.T) {
 		close(release)
 		require.NoError(t, o.Wait(ctx))
 		require.EqualValues(t, 1, before)
+		require.Zero(t, running, "Run has not asked for the end of its context yet")
 		require.EqualValues(t, 1, during, "the context of Run")
 		require.Zero(t, watched.watchers.Load())
 	})

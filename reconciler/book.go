@@ -78,14 +78,6 @@ func (b *book) read(pair cache.Pair) (r reading) {
 	return r
 }
 
-// isInFlight reports whether an operation of the pair is in flight.
-func (b *book) isInFlight(pair cache.Pair) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.pairs[pair]
-	return e != nil && e.inFlight != ""
-}
-
 func (b *book) entryLocked(pair cache.Pair) *entry {
 	e := b.pairs[pair]
 	if e == nil {
@@ -95,20 +87,19 @@ func (b *book) entryLocked(pair cache.Pair) *entry {
 	return e
 }
 
-// inFlightElseReset reports whether an operation of the pair is in flight. If not, something else changed the pair, and a
-// refusal of before says nothing any more.
-func (b *book) inFlightElseReset(pair cache.Pair) bool {
+// inFlightElseReset returns the operation of the pair that is in flight. If there is none, something else changed the pair,
+// and a refusal of before says nothing any more.
+func (b *book) inFlightElseReset(pair cache.Pair) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.pairs[pair]
-	if e == nil {
-		return false
+	switch {
+	case e == nil:
+		return ""
+	case e.inFlight == "":
+		e.refusal = nil
 	}
-	if e.inFlight != "" {
-		return true
-	}
-	e.refusal = nil
-	return false
+	return e.inFlight
 }
 
 // settle records the decision on a pair that nothing was started for, and reports whether its reason is new.

@@ -131,7 +131,8 @@ func (r *Reconciler) Explain(volume v1.UniqueVolumeName, node types.NodeName) Ex
 }
 
 func (r *Reconciler) explain(pair cache.Pair, withBlocker bool) Explanation {
-	f, d := r.decision(pair)
+	entry := r.book.read(pair)
+	f, d := r.decision(pair, &entry)
 	e := Explanation{Pair: pair, Decision: d, State: f.State, Since: d.Since}
 	if since, ok := r.book.reasonSince(pair, d.Reason); ok && e.Since.IsZero() {
 		e.Since = since

@@ -17,9 +17,9 @@ type view struct {
 	volumeEpoch uint64
 }
 
-// decision reads the facts of a pair and decides.
-func (r *Reconciler) decision(pair cache.Pair) (f view, d Decision) {
-	r.readFacts(&f, pair)
+// decision reads the facts of a pair and decides. The entry was read from the book before.
+func (r *Reconciler) decision(pair cache.Pair, entry *reading) (f view, d Decision) {
+	r.readFacts(&f, pair, entry)
 	defer func() {
 		// The policy's hooks are the only foreign code in here.
 		if v := recover(); v != nil {
@@ -39,8 +39,7 @@ const policyPanicRetry = time.Minute
 // readFacts reads in the order that makes a race harmless: first what is in flight, then the epochs, then the states.
 // An operation that finishes in between makes the facts stale, and its end makes the pair due again; one that is started
 // on stale facts is stopped by the comparison of epochs when its key is reserved.
-func (r *Reconciler) readFacts(f *view, pair cache.Pair) {
-	entry := r.book.read(pair)
+func (r *Reconciler) readFacts(f *view, pair cache.Pair, entry *reading) {
 	f.Pair, f.Now, f.Synced, f.LiveChecks = pair, r.cfg.Clock.Now(), r.synced.Load(), r.cfg.LiveChecks != nil
 	f.Refusal = entry.refusal
 

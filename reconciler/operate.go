@@ -32,34 +32,22 @@ func refuse(reason Reason, format string, args ...any) error {
 // startAttach calls the driver's Attach in an operation of its own.
 func (r *Reconciler) startAttach(ctx context.Context, f *view, d Decision) time.Time {
 	pair, since := f.Pair, f.WishedSince
-	check := func(epoch uint64) func() error {
-		return func() error {
-			if r.actual.Epoch(pair.Volume, pair.Node) != epoch {
-				return errChanged
-			}
-			return nil
-		}
-	}(f.attached.Epoch)
-	if f.Exclusive {
-		check = func(epoch uint64) func() error {
-			return func() error {
-				// Any change of any attachment of the volume: it must not have been attached elsewhere meanwhile.
-				if r.actual.VolumeEpoch(pair.Volume) != epoch {
-					return errChanged
-				}
-				return nil
-			}
-		}(f.volumeEpoch)
-	}
+	exclusive, epoch, volumeEpoch := f.Exclusive, f.attached.Epoch, f.volumeEpoch
 	r.begin(f, d, executor.OpAttach, Attaching)
 	err := r.exec.AttachVolume(ctx, executor.AttachRequest{
 		Volume: cache.VolumeToAttach{
 			VolumeName: pair.Volume, NodeName: pair.Node, VolumeSpec: f.spec,
 			ScheduledPods: r.desired.GetVolumePodsOnNodes([]types.NodeName{pair.Node}, pair.Volume),
 		},
-		Exclusive: f.Exclusive,
-		Check:     check,
-		Done:      func(ev executor.Event) { r.finished(pair, ev, since, reasonUnset) },
+		Exclusive: exclusive,
+		Check: func() error {
+			// Exclusive: any change of any attachment of the volume: it must not have been attached elsewhere meanwhile.
+			if exclusive && r.actual.VolumeEpoch(pair.Volume) != volumeEpoch || !exclusive && r.actual.Epoch(pair.Volume, pair.Node) != epoch {
+				return errChanged
+			}
+			return nil
+		},
+		Done: func(ev executor.Event) { r.finished(pair, ev, since, reasonUnset) },
 	})
 	return r.started(f, err, AttachBackoff)
 }

@@ -77,7 +77,13 @@ func New(c Config) (*Reconciler, error) {
 // MarkSynced says that the desired world is complete: every pod that exists was added, or marked as unresolved. Nothing is
 // detached before, and no exclusive volume is attached. It cannot be taken back.
 func (r *Reconciler) MarkSynced() {
-	if !r.synced.Swap(true) {
+	if r.synced.Swap(true) {
+		return
+	}
+	r.life.Lock()
+	listening := r.listening
+	r.life.Unlock()
+	if listening { // else listen makes everything due
 		r.engine.AuditNow()
 	}
 }
@@ -154,8 +160,8 @@ func (r *Reconciler) listen() error {
 // changed is what the worlds call after a change. A change that an operation in flight makes needs no look: its end
 // brings one.
 func (r *Reconciler) changed(pair cache.Pair) {
-	if r.book.inFlightElseReset(pair) {
-		if r.desired.VolumeExists(pair.Volume, pair.Node) {
+	if operation := r.book.inFlightElseReset(pair); operation != "" {
+		if operation == executor.OpDetach && r.desired.VolumeExists(pair.Volume, pair.Node) {
 			// The pod may be gone again when the operation ends; the wait must begin anew all the same.
 			r.actual.ResetDetachRequestTime(pair.Volume, pair.Node)
 		}
@@ -192,14 +198,11 @@ func (r *Reconciler) nodeChanged(node types.NodeName) {
 // allPairs yields every pair of either world.
 func (r *Reconciler) allPairs() iter.Seq[cache.Pair] {
 	return func(yield func(cache.Pair) bool) {
-		for v := range r.desired.VolumesToAttach() {
-			if !yield(cache.Pair{Volume: v.VolumeName, Node: v.NodeName}) {
-				return
-			}
-		}
-		for av := range r.actual.AttachedVolumes() {
-			if !yield(cache.Pair{Volume: av.VolumeName, Node: av.NodeName}) {
-				return
+		for _, pairs := range []iter.Seq[cache.Pair]{r.desired.Pairs(), r.actual.Pairs()} {
+			for pair := range pairs {
+				if !yield(pair) {
+					return
+				}
 			}
 		}
 	}
@@ -207,13 +210,15 @@ func (r *Reconciler) allPairs() iter.Seq[cache.Pair] {
 
 // evaluate decides on one pair and does what the decision says. The engine calls it, never twice at once for a pair.
 func (r *Reconciler) evaluate(ctx context.Context, pair cache.Pair) time.Time {
-	if r.book.isInFlight(pair) {
+	entry := r.book.read(pair)
+	if entry.inFlight != "" {
 		return time.Time{} // its end makes the pair due again
 	}
-	f, d := r.decision(pair)
+	f, d := r.decision(pair, &entry)
 	if waitsForVolume(d.Reason) && r.book.wait(pair) {
 		// From here on a change of the volume wakes this pair. One that came before did not: look once more.
-		f, d = r.decision(pair)
+		entry = r.book.read(pair)
+		f, d = r.decision(pair, &entry)
 	}
 	r.keepDetachRequest(&f, d)
 	switch d.Action {

@@ -38,9 +38,13 @@ func ExampleWriter() {
 		fmt.Println(err)
 		return
 	}
+	const other, disk v1.UniqueVolumeName = "kubernetes.io/csi/disk.example.com^vol-0", "kubernetes.io/csi/disk.example.com^vol-1"
+	if err := actual.MarkVolumeAsAttached(other, nil, "node-a", "/dev/vda"); err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer actual.SubscribeReports(writer.Changed)()
 
-	const disk v1.UniqueVolumeName = "kubernetes.io/csi/disk.example.com^vol-1"
 	if err := actual.MarkVolumeAsAttached(disk, nil, "node-a", "/dev/vdb"); err != nil {
 		fmt.Println(err)
 		return
@@ -65,7 +69,7 @@ func ExampleWriter() {
 		fmt.Println(err)
 	}
 	// Output:
-	// PATCH node-a [status] {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/disk.example.com^vol-1","devicePath":"/dev/vdb"}]}}
-	// PATCH node-a [status] {"status":{"volumesAttached":[]}}
+	// PATCH node-a [status] {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/disk.example.com^vol-0","devicePath":"/dev/vda"},{"name":"kubernetes.io/csi/disk.example.com^vol-1","devicePath":"/dev/vdb"}]}}
+	// PATCH node-a [status] {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/disk.example.com^vol-0","devicePath":"/dev/vda"}]}}
 	// safe to detach
 }

@@ -201,7 +201,8 @@ func (w *Writer) force(node types.NodeName, fresh bool) {
 // starts the write if need be. Take the version from the source before the call.
 //
 // It returns nil when that is written, at once if it was before, or when the node does
-// not exist: nobody can read its report. The first write that carries the version and
+// not exist: nobody can read its report. An empty list that was written is not kept in
+// mind, and is written once more. The first write that carries the version and
 // fails ends the wait with its error; the Writer itself goes on trying. While the node
 // is in back-off, the next try is waited for. When ctx ends, the error Is ctx.Err(),
 // with the last write's error if there is one. Other errors: executor.ErrTimeout for
