@@ -31,7 +31,8 @@ func (r *Reconciler) runVerify(ctx context.Context) {
 
 // Verify asks the driver, in the background, whether every volume that is Attached still is. What the driver knows to be
 // not attached becomes Detached, unless it changed meanwhile; what it does not know stays as it is. Run does this every
-// VerifyPeriod. The error is an *executor.AlreadyExistsError while a verification runs: it is counted as missed.
+// VerifyPeriod. Errors: *executor.AlreadyExistsError while a verification runs, which is counted as missed, and those of
+// [executor.Operations.Start], such as *executor.BackoffError after one that failed.
 func (r *Reconciler) Verify(ctx context.Context) error {
 	volumes := map[types.NodeName][]cache.AttachedVolume{}
 	for av := range r.actual.AttachedVolumes() {
