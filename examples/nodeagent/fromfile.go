@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stateofworld/stateofworld/fake"
+	"github.com/stateofworld/stateofworld/lvm"
+	"github.com/stateofworld/stateofworld/lvm/lifecycle"
+)
+
+// period is how often it is looked whether everything has its answer.
+const period = 10 * time.Millisecond
+
+// workOff does what the objects of the files ask for: first what is to be removed, then what is to be made.
+func (n *node) workOff(ctx context.Context, input []object) (result, error) {
+	identify(input)
+	for _, o := range input {
+		n.log.wide = width(n.log.wide, o.name())
+	}
+	where := "lvm2 in memory"
+	if n.options.real() {
+		if _, err := n.look(ctx, n.options.vg); err != nil {
+			return result{}, err
+		}
+		where = "the real lvm2 of this machine, volume group " + n.options.vg
+	}
+	n.log.say("node %s, %s: %d objects", n.options.node, where, len(input))
+
+	later := func(o object) bool { return o.state() == lifecycle.Creating }
+	if err := n.bringIn(ctx, slices.DeleteFunc(slices.Clone(input), later)); err != nil {
+		return result{}, err
+	}
+	if n.memory != nil {
+		if err := n.furnish(ctx, input); err != nil {
+			return result{}, err
+		}
+	}
+	n.start(ctx)
+	err := n.settle(ctx, input)
+	if err == nil {
+		err = n.bringIn(ctx, slices.DeleteFunc(slices.Clone(input), func(o object) bool { return !later(o) }))
+	}
+	if err == nil {
+		err = n.settle(ctx, input)
+	}
+	return n.verdict(input), err
+}
+
+// identify gives a UID to every object, and to every reference to a claim.
+func identify(input []object) {
+	claims := map[string]*v1.PersistentVolumeClaim{}
+	for _, o := range input {
+		meta := o.meta()
+		kind := volumeKind
+		if o.claim != nil {
+			kind = claimKind
+			claims[meta.Namespace+"/"+meta.Name] = o.claim
+		}
+		if meta.UID == "" {
+			meta.UID = uidOf(kind, meta.Namespace, meta.Name)
+		}
+	}
+	for _, o := range input {
+		if o.volume == nil || o.volume.Spec.ClaimRef == nil || o.volume.Spec.ClaimRef.UID != "" {
+			continue
+		}
+		ref := o.volume.Spec.ClaimRef
+		ref.UID = uidOf(claimKind, ref.Namespace, ref.Name)
+		if claim := claims[ref.Namespace+"/"+ref.Name]; claim != nil {
+			ref.UID = claim.UID
+		}
+	}
+}
+
+func (o object) state() lifecycle.State {
+	return lifecycle.State(o.meta().Annotations[keys.Lifecycle()])
+}
+
+// name is what the object is called in the output.
+func (o object) name() string {
+	if o.claim != nil {
+		return claimName(o.claim.Namespace, o.claim.Name)
+	}
+	return "volume " + quoted(o.volume.Name)
+}
+
+// bringIn stores the objects on the API server.
+func (n *node) bringIn(ctx context.Context, input []object) error {
+	api := n.api.Direct()
+	for _, o := range input {
+		var err error
+		dying := o.meta().DeletionTimestamp != nil
+		if o.claim != nil {
+			claim, client := o.claim.DeepCopy(), api.Claims(o.claim.Namespace)
+			keepUID(&claim.ObjectMeta)
+			if _, err = client.Create(ctx, claim, metav1.CreateOptions{}); err == nil && dying {
+				err = client.Delete(ctx, claim.Name, metav1.DeleteOptions{})
+			}
+		} else {
+			volume, client := o.volume.DeepCopy(), api.Volumes()
+			keepUID(&volume.ObjectMeta)
+			if _, err = client.Create(ctx, volume, metav1.CreateOptions{}); err == nil && dying {
+				err = client.Delete(ctx, volume.Name, metav1.DeleteOptions{})
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.name(), err)
+		}
+	}
+	return nil
+}
+
+// inMemory is how large each of the two disks of a group in memory is.
+const inMemory = 1 << 40
+
+// furnish makes in memory what the objects speak of: the groups, and the logical volumes that should be there already.
+func (n *node) furnish(ctx context.Context, input []object) error {
+	var there []lvm.CreateOptions
+	groups := map[string]bool{}
+	for _, o := range input {
+		text := o.meta().Annotations[keys.Spec()]
+		options, ok := lvm.CreateOptions{}, false
+		if o.claim != nil {
+			spec, err := lifecycle.ParseCreateSpec(text)
+			ok = err == nil && o.claim.Annotations[lifecycle.DefaultSelectedNode] == n.options.node
+			options = lvm.CreateOptions{VG: spec.VolumeGroup, Name: spec.Name, Size: spec.Size, Tags: append(spec.Tags, owner(o.claim.UID, o.claim.Namespace, o.claim.Name, spec.LV())...)}
+		} else {
+			name, err := lvm.ParseName(text)
+			ok = err == nil && n.agent.ExplainVolume(o.volume.Name).Decision.Condition != lifecycle.NotOurs
+			options = lvm.CreateOptions{VG: name.VG, Name: name.LV, Size: 1 << 30}
+			if capacity := o.volume.Spec.Capacity[v1.ResourceStorage]; capacity.Value() > 0 {
+				options.Size = uint64(capacity.Value())
+			}
+			if ref := o.volume.Spec.ClaimRef; ref != nil {
+				options.Tags = owner(ref.UID, ref.Namespace, ref.Name, name)
+			}
+		}
+		if !ok {
+			continue
+		}
+		groups[options.VG] = true
+		if state := o.state(); state == lifecycle.Creating || state == lifecycle.Deleted {
+			continue
+		}
+		options.Tags = append(options.Tags, mark)
+		there = append(there, options)
+	}
+	for vg := range groups {
+		n.memory.AddVG(vg, 0, fake.Disk{Device: "/dev/" + vg + "-1", Size: inMemory}, fake.Disk{Device: "/dev/" + vg + "-2", Size: inMemory})
+	}
+	for _, options := range there {
+		name := lvm.Name{VG: options.VG, LV: options.Name}
+		if _, err := n.backend.Get(ctx, name); err == nil {
+			continue // that of a claim and its volume
+		}
+		if _, err := n.backend.Create(ctx, options); err != nil {
+			return fmt.Errorf("put what is there already into the volume group in memory: %w", err)
+		}
+	}
+	return nil
+}
+
+// owner are the tags that an agent leaves on what it has made; see package lifecycle.
+func owner[UID ~string](uid UID, namespace, name string, lv lvm.Name) []string {
+	return []string{"sow.owner=" + string(uid), claimTag + namespace + "/" + name, "sow.lv=" + lv.String(), "sow.ready"}
+}
+
+// settle waits until everything has its answer that is on the API server.
+func (n *node) settle(ctx context.Context, input []object) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if n.agent.Idle() && !slices.ContainsFunc(input, func(o object) bool { return n.ask(o).open }) {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// answer is what came of an object.
+type answer struct {
+	open    bool // it has none yet
+	ours    bool // it asks this node for something
+	why     string
+	failure lifecycle.Failure
+}
+
+// ask finds out what came of an object.
+func (n *node) ask(o object) answer {
+	if o.state() == "" {
+		return answer{why: "asks for nothing"}
+	}
+	reported, ok := n.reported(o)
+	if !ok {
+		return answer{} // not on the server yet
+	}
+	var e lifecycle.Explanation
+	if o.claim != nil {
+		e = n.agent.ExplainClaim(o.claim.Namespace, o.claim.Name)
+	} else {
+		e = n.agent.ExplainVolume(o.volume.Name)
+	}
+	switch d := e.Decision; {
+	case e.Running.Name != "":
+		return answer{open: true, ours: true, why: e.String()}
+	case d.Condition == lifecycle.NotOurs:
+		return answer{why: e.String()}
+	case d.Condition == lifecycle.Converged:
+		return answer{ours: true}
+	case d.Condition == lifecycle.WrongAffinity:
+		return answer{ours: true, why: e.String(), failure: d.Failure}
+	case d.Condition == lifecycle.Terminating, d.Condition == lifecycle.Elsewhere:
+		return answer{ours: true, why: e.String(), failure: lifecycle.Failure{Reason: lifecycle.Reason(d.Condition), Message: e.String()}}
+	case d.Failure.Reason != "" && d.Failure.Encode() == reported:
+		return answer{ours: true, why: string(d.Failure.Reason), failure: d.Failure}
+	default:
+		return answer{open: true, ours: true, why: e.String()}
+	}
+}
+
+// reported is the failure that is written on the object. False: there is no such object.
+func (n *node) reported(o object) (string, bool) {
+	var meta metav1.Object
+	var err error
+	if o.claim != nil {
+		meta, err = n.api.Direct().Claims(o.claim.Namespace).Get(context.Background(), o.claim.Name, metav1.GetOptions{})
+	} else {
+		meta, err = n.api.Direct().Volumes().Get(context.Background(), o.volume.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return "", false
+	}
+	return meta.GetAnnotations()[keys.Error()], true
+}
+
+// verdict is what came of all.
+func (n *node) verdict(input []object) (r result) {
+	ours, done, asking := 0, 0, 0
+	for _, o := range input {
+		row := objectRow{Kind: volumeKind, Name: o.meta().Name}
+		if o.claim != nil {
+			row.Kind, row.Namespace = claimKind, o.claim.Namespace
+		}
+		a := n.ask(o)
+		row.Why = a.why
+		r.Objects = append(r.Objects, row)
+		if o.state() != "" {
+			asking++
+		}
+		if !a.ours {
+			continue
+		}
+		ours++
+		switch {
+		case a.failure.Reason != "":
+			r.Problems = append(r.Problems, problem{Object: o.name(), Why: failureText(a.failure), Next: nextStep(a.failure.Reason)})
+		case !a.open:
+			done++
+		}
+	}
+	switch {
+	case asking == 0:
+		r.Told = fmt.Sprintf("nothing to do: no object has the annotation %s", keys.Lifecycle())
+	case ours == 0:
+		r.Problems = append(r.Problems, problem{Why: fmt.Sprintf("nothing is asked of node %s", n.options.node), Next: "Name another node with -node"})
+	default:
+		r.Told = fmt.Sprintf("all %d objects of node %s are as they ask to be", done, n.options.node)
+	}
+	return r
+}
+
+var nextSteps = map[lifecycle.Reason]string{
+	lifecycle.ReasonInvalidSpec:    "Correct its annotation " + keys.Spec(),
+	lifecycle.ReasonNotAllowed:     "Only the volume group that is named with -vg is used",
+	lifecycle.ReasonNoSpace:        "Make room in the volume group, or ask for less",
+	lifecycle.ReasonExistsMismatch: "That logical volume is another's, and stays as it is: name another",
+	lifecycle.ReasonInUse:          "Unmount it, or end what has it open",
+	lifecycle.ReasonHasSnapshots:   "Remove its snapshots first",
+	lifecycle.ReasonProtected:      "Take its tag \"protected\" off, if it is to go",
+	lifecycle.ReasonBound:          "Delete its claim first",
+	lifecycle.ReasonVGNotFound:     "See vgs for the volume groups that are there",
+	lifecycle.ReasonPartialVG:      "Bring back the disks that are missing; see pvs",
+	lifecycle.ReasonDuplicatePV:    "Take away the copy of the disk, or hide it from lvm2",
+	lifecycle.ReasonExported:       "Import the volume group with vgimport",
+	lifecycle.ReasonForeign:        "The volume group belongs to another host",
+	lifecycle.ReasonNotStripable:   "It takes two disks with room: ask without \"striping\"",
+}
+
+func nextStep(r lifecycle.Reason) string { return nextSteps[r] }
