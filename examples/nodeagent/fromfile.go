@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -263,7 +264,7 @@ func (n *node) verdict(input []object) (r result) {
 		ours++
 		switch {
 		case a.failure.Reason != "":
-			r.Problems = append(r.Problems, problem{Object: o.name(), Why: failureText(a.failure), Next: nextStep(a.failure.Reason)})
+			r.Problems = append(r.Problems, problem{Object: o.name(), Why: failureText(a.failure), Next: nextStep(a.failure)})
 		case !a.open:
 			done++
 		}
@@ -296,4 +297,10 @@ var nextSteps = map[lifecycle.Reason]string{
 	lifecycle.ReasonNotStripable:   "It takes two disks with room: ask without \"striping\"",
 }
 
-func nextStep(r lifecycle.Reason) string { return nextSteps[r] }
+// nextStep is what can be done about a failure, where there is something to say.
+func nextStep(f lifecycle.Failure) string {
+	if strings.Contains(f.Message, "device-mapper") && f.Reason == lifecycle.ReasonFailed {
+		return "Is there no device-mapper here? -no-device-mapper does without"
+	}
+	return nextSteps[f.Reason]
+}

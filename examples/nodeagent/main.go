@@ -191,6 +191,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			return exitFailed
 		}
 		fmt.Fprintf(stderr, "nodeagent: %s\n", cleaned(err.Error()))
+		var hint *hintError
+		if errors.As(err, &hint) {
+			fmt.Fprintln(stderr, hint.next)
+		}
 		return exitFailed
 	}
 	return exitDone

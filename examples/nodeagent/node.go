@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ func newNode(o options, log *printer) (*node, error) {
 		n.memory = fake.NewLVM()
 		n.backend = n.memory
 		n.guard = newGuard(n.backend)
+		n.guard.run = runTag + "memory" // which is this run's alone
 		n.guard.latency = 200 * time.Millisecond
 	}
 	config := lifecycle.AgentConfig{
@@ -162,11 +164,34 @@ func (n *node) look(ctx context.Context, vg string) (lvm.VolumeGroup, error) {
 	case err == nil:
 		return group, nil
 	case errors.As(err, &spawn):
-		err = fmt.Errorf("%w\nIs lvm2 installed here? See lvm version", err)
+		return group, &hintError{err, "Is lvm2 installed here? See lvm version"}
 	case os.Geteuid() != 0:
-		err = fmt.Errorf("%w\nIt takes root: run it with sudo", err)
+		return group, &hintError{brief(err), "It takes root: run it with sudo"}
 	case errors.Is(err, lvm.ErrVGNotFound):
-		err = fmt.Errorf("%w\nSee vgs for the volume groups that are there", err)
+		return group, &hintError{brief(err), "See vgs for the volume groups that are there"}
 	}
-	return group, err
+	return group, brief(err)
+}
+
+// hintError is an error with what to do about it.
+type hintError struct {
+	error
+	next string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+
+// brief leaves the command line of lvm2 out of an error, which is long and says little.
+func brief(err error) error {
+	var e *lvm.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	short := *e
+	short.Argv = nil
+	short.Stderr = ""
+	if e.Stderr == "" {
+		return &short
+	}
+	return fmt.Errorf("%w: %s", &short, strings.Join(strings.Fields(e.Stderr), " "))
 }

@@ -17,7 +17,8 @@ type printer struct {
 	mu    sync.Mutex
 	w     io.Writer
 	start time.Time
-	wide  int // of the column of objects
+	wide  int                         // of the column of objects
+	last  map[string]lifecycle.Reason // why each object has failed last
 }
 
 // The two sides, and who else does something.
@@ -55,11 +56,26 @@ func (p *printer) notice(n lifecycle.Notice) {
 	case lifecycle.NoticeDeleted:
 		text = n.LV.String() + " is gone"
 	case lifecycle.NoticeFailed:
+		if !p.isNews(object, n.Failure.Reason) {
+			return
+		}
 		text = "failed: " + failureText(n.Failure)
 	case lifecycle.NoticeWithdrawn:
 		text = "removed again: nobody wants it any more"
 	}
 	p.event(agent, object, "%s", text)
+}
+
+// isNews reports whether an object has failed for another reason than before. What is tried again fails in slightly other words, such as how much room there is.
+func (p *printer) isNews(object string, r lifecycle.Reason) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		p.last = map[string]lifecycle.Reason{}
+	}
+	news := p.last[object] != r
+	p.last[object] = r
+	return news
 }
 
 var kindNames = map[lifecycle.Kind]string{

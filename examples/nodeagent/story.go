@@ -40,7 +40,7 @@ func (n *node) story(ctx context.Context) (result, error) {
 	if n.options.real() {
 		s.prefix, s.size = "nodeagent-"+n.guard.run[len(runTag):]+"-", s.vg.ExtentSize // no name that anybody else would think of
 		if need := uint64(4); s.vg.FreeExtents < need {
-			return result{}, fmt.Errorf("volume group %s has %d extents free, and this takes %d: give one with more room", vg, s.vg.FreeExtents, need)
+			return result{}, &hintError{fmt.Errorf("volume group %s has %d extents free, and this takes %d", vg, s.vg.FreeExtents, need), "Name one with more room"}
 		}
 	}
 	where := "in memory; -h tells how to use a real one"
@@ -56,7 +56,8 @@ func (n *node) story(ctx context.Context) (result, error) {
 		if err := scene(ctx); ctx.Err() != nil {
 			return r, context.Cause(ctx)
 		} else if err != nil {
-			r.Problems = append(r.Problems, problem{Why: err.Error()})
+			r.Problems = append(r.Problems, problemOf(err))
+			return r, nil // the next scenes would hardly go better
 		}
 	}
 	r.Told = "everything went as it should"
@@ -82,6 +83,15 @@ func (s *story) ask(ctx context.Context, name string, size uint64) (*v1.Persiste
 	return claim, err
 }
 
+// problemOf says of an error what a person needs.
+func problemOf(err error) problem {
+	var failed *lifecycle.FailedError
+	if errors.As(err, &failed) {
+		return problem{Object: failed.Object, Why: failureText(failed.Failure), Next: nextStep(failed.Failure)}
+	}
+	return problem{Why: brief(err).Error()}
+}
+
 // unexpected is nil when the driver was told what it should have been.
 func (s *story) unexpected(name string, told, want error) error {
 	text := "is told that it is there"
@@ -98,10 +108,10 @@ func (s *story) unexpected(name string, told, want error) error {
 	switch {
 	case errors.Is(told, want): // also when both are nil
 		return nil
-	case want == nil:
-		return fmt.Errorf("claim %s/%s: %w", shop, name, told)
+	case told != nil:
+		return told
 	}
-	return fmt.Errorf("claim %s/%s: the driver should have been told %q, and was told %v", shop, name, want, told)
+	return fmt.Errorf("claim %s/%s: the driver should have been told %q", shop, name, want)
 }
 
 // created: all goes well.
