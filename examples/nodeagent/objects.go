@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -53,7 +55,7 @@ func (l *loader) value(raw json.RawMessage, kind kinds) error {
 		return l.failed("", errors.New("there must be claims and volumes, or a List of them, and not something else"))
 	}
 	if err := json.Unmarshal(raw, &head); err != nil {
-		return l.failed("", err)
+		return l.failed("", fieldError(err))
 	}
 	if head.Kind == "" {
 		head.kinds = kind
@@ -94,7 +96,7 @@ func (l *loader) object(raw []byte, kind kinds) error {
 		}
 		_ = json.Unmarshal(raw, &named) // it is only to be named
 		what := fmt.Sprintf("%s %q", kind.Kind, strings.TrimPrefix(named.Metadata.Namespace+"/"+named.Metadata.Name, "/"))
-		return l.failed(what, errors.New(strings.TrimPrefix(err.Error(), "strict decoding error: ")))
+		return l.failed(what, fieldError(err))
 	}
 	var o object
 	switch decoded := decoded.(type) {
@@ -115,6 +117,18 @@ func (l *loader) object(raw []byte, kind kinds) error {
 	l.seen[o.describe()] = where
 	l.objects = append(l.objects, o)
 	return nil
+}
+
+// fieldError says which field is wrong, and how, in fewer words than the decoders.
+func fieldError(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return errors.New(strings.TrimPrefix(err.Error(), "strict decoding error: "))
+	}
+	want := map[reflect.Kind]string{
+		reflect.String: "a string", reflect.Slice: "a list", reflect.Struct: "an object", reflect.Map: "an object", reflect.Bool: "true or false", reflect.Pointer: "an object",
+	}[wrong.Type.Kind()]
+	return fmt.Errorf("%s: must be %s, not %s", strings.TrimPrefix(wrong.Field, "."), cmp.Or(want, "a number"), wrong.Value)
 }
 
 // describe names the object for messages.

@@ -211,3 +211,10 @@ func size(n uint64) string {
 	}
 	return fmt.Sprintf("%d %s", n, units[i])
 }
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

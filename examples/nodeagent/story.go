@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,8 +14,12 @@ import (
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
 )
 
-// shop is the namespace of the claims of the story.
-const shop = "shop"
+const (
+	// shop is the namespace of the claims of the story.
+	shop = "shop"
+	// namePrefix is what the names of logical volumes begin with in a real group.
+	namePrefix = "nodeagent-"
+)
 
 // story is the life of a few claims.
 type story struct {
@@ -38,7 +43,7 @@ func (n *node) story(ctx context.Context) (result, error) {
 	}
 	s.size = 1 << 30
 	if n.options.real() {
-		s.prefix, s.size = "nodeagent-"+n.guard.run[len(runTag):]+"-", s.vg.ExtentSize // no name that anybody else would think of
+		s.prefix, s.size = namePrefix+n.guard.run[len(runTag):]+"-", s.vg.ExtentSize // no name that anybody else would think of
 		if need := uint64(4); s.vg.FreeExtents < need {
 			return result{}, &hintError{fmt.Errorf("volume group %s has %d extents free, and this takes %d", vg, s.vg.FreeExtents, need), "Name one with more room"}
 		}
@@ -47,7 +52,10 @@ func (n *node) story(ctx context.Context) (result, error) {
 	if n.options.real() {
 		where = "the real one of this machine"
 	}
-	n.log.say("node %s, volume group %s (%s): %d MiB, %d MiB free", n.options.node, vg, where, s.vg.Size>>20, s.vg.Free>>20)
+	n.log.say("node %s, volume group %s (%s): %s, %s free", n.options.node, vg, where, size(s.vg.Size), size(s.vg.Free))
+	if err := s.noteOthers(ctx); err != nil {
+		return result{}, err
+	}
 	n.log.wide = width(0, "lv "+s.lv("taken").String())
 	n.start(ctx)
 
@@ -64,18 +72,29 @@ func (n *node) story(ctx context.Context) (result, error) {
 	return r, nil
 }
 
+// noteOthers tells of what another run has made and not removed.
+func (s *story) noteOthers(ctx context.Context) error {
+	lvs, err := s.backend.List(ctx, s.vg.Name)
+	for _, lv := range lvs {
+		if lv.HasTag(mark) && strings.HasPrefix(lv.LV, namePrefix) {
+			s.log.say("note: %[1]s is of another run; if that was killed, remove it with lvremove %[1]s", lv.Name)
+		}
+	}
+	return err
+}
+
 func (s *story) lv(name string) lvm.Name { return lvm.Name{VG: s.vg.Name, LV: s.prefix + name} }
 
 // ask makes a claim and has the driver ask for its logical volume. The error is what the driver is told.
-func (s *story) ask(ctx context.Context, name string, size uint64) (*v1.PersistentVolumeClaim, error) {
+func (s *story) ask(ctx context.Context, name string, bytes uint64) (*v1.PersistentVolumeClaim, error) {
 	claim := fake.NewClaim(shop+"/"+name, s.options.node)
-	spec := lifecycle.CreateSpec{VolumeGroup: s.vg.Name, Name: s.lv(name).LV, Size: size}
+	spec := lifecycle.CreateSpec{VolumeGroup: s.vg.Name, Name: s.lv(name).LV, Size: bytes}
 	s.log.event(user, claimName(shop, name), "makes the claim")
 	claim, err := s.api.Claims(shop).Create(ctx, claim, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	s.log.event(driver, claimName(shop, name), "asks for %s, %d MiB", spec.LV(), size>>20)
+	s.log.event(driver, claimName(shop, name), "asks for %s, %s", spec.LV(), size(bytes))
 	err = s.provisioner.CreateVolumeWithAnnotations(ctx, shop, name, spec)
 	if err == nil {
 		err = s.await(ctx, func(n lifecycle.Notice) bool { return n.Type == lifecycle.NoticeCreated && n.Name == name })

@@ -43,7 +43,11 @@ func work(ctx context.Context, o options, input []object, stdout, stderr io.Writ
 	case errors.Is(err, errTimedOut):
 		r.Problems = append(r.Problems, problem{Why: "not finished after " + o.timeout.String(), Next: "See what it waits for in the table, or give it more time with -timeout"})
 	case ctx.Err() != nil:
-		r.Problems = append(r.Problems, problem{Why: "interrupted"})
+		p := problem{Why: "interrupted"}
+		if len(o.files) > 0 && o.real() {
+			p.Next = "What is made is kept; run it again to go on"
+		}
+		r.Problems = append(r.Problems, p)
 	default:
 		return errors.Join(err, n.close())
 	}
@@ -65,7 +69,7 @@ func (n *node) finish(r result, stdout io.Writer) error {
 	if n.options.real() && len(n.options.files) == 0 {
 		removed, cleanErr := n.clean(ctx)
 		err = errors.Join(err, cleanErr)
-		r.Told += fmt.Sprintf("; %d logical volumes of this demonstration were removed from %s, and none is left", removed, n.options.vg)
+		r.Told += fmt.Sprintf("; %s of this run removed from %s again, none is left", count(removed, "logical volume"), n.options.vg)
 	}
 	if err != nil {
 		r.Problems = append(r.Problems, problem{Why: err.Error()})
