@@ -204,7 +204,7 @@ func (n *node) ask(o object) answer {
 	}
 	reported, ok := n.reported(o)
 	if !ok {
-		return answer{} // not on the server yet
+		return answer{why: "not begun"} // it is not on the server yet
 	}
 	var e lifecycle.Explanation
 	if o.claim != nil {
@@ -219,9 +219,7 @@ func (n *node) ask(o object) answer {
 		return answer{why: e.String()}
 	case d.Condition == lifecycle.Converged:
 		return answer{ours: true}
-	case d.Condition == lifecycle.WrongAffinity:
-		return answer{ours: true, why: e.String(), failure: d.Failure}
-	case d.Condition == lifecycle.Terminating, d.Condition == lifecycle.Elsewhere:
+	case nextSteps[lifecycle.Reason(d.Condition)] != "":
 		return answer{ours: true, why: e.String(), failure: lifecycle.Failure{Reason: lifecycle.Reason(d.Condition), Message: e.String()}}
 	case d.Failure.Reason != "" && d.Failure.Encode() == reported:
 		return answer{ours: true, why: string(d.Failure.Reason), failure: d.Failure}
@@ -249,11 +247,11 @@ func (n *node) reported(o object) (string, bool) {
 func (n *node) verdict(input []object) (r result) {
 	ours, done, asking := 0, 0, 0
 	for _, o := range input {
-		row := objectRow{Kind: volumeKind, Name: o.meta().Name}
+		kind := volumeKind
 		if o.claim != nil {
-			row.Kind, row.Namespace = claimKind, o.claim.Namespace
+			kind = claimKind
 		}
-		a := n.ask(o)
+		row, a := rowOf(kind, *o.meta()), n.ask(o)
 		row.Why = a.why
 		r.Objects = append(r.Objects, row)
 		if o.state() != "" {
@@ -281,7 +279,12 @@ func (n *node) verdict(input []object) (r result) {
 	return r
 }
 
+// nextSteps are by the reason of a failure, or by the condition of an object that no failure is written on, but which the agent will not act on.
 var nextSteps = map[lifecycle.Reason]string{
+	lifecycle.Reason(lifecycle.Terminating):   "Nothing is made for it any more: make the claim anew",
+	lifecycle.Reason(lifecycle.WrongAffinity): "Correct its spec.nodeAffinity",
+	lifecycle.Reason(lifecycle.Elsewhere):     "The agent of the node that has it will remove it",
+
 	lifecycle.ReasonInvalidSpec:    "Correct its annotation " + keys.Spec(),
 	lifecycle.ReasonNotAllowed:     "Only the volume group that is named with -vg is used",
 	lifecycle.ReasonNoSpace:        "Make room in the volume group, or ask for less",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -35,12 +36,23 @@ func newGuard(inner lvm.Backend) *guard {
 	return &guard{inner: inner, run: runTag + hex.EncodeToString(id[:])}
 }
 
-// Create makes a logical volume with the marks. One that is there without is somebody else's, whatever it is.
+// own returns a logical volume that is there and has the mark.
+func (g *guard) own(ctx context.Context, op string, name lvm.Name) (lvm.LogicalVolume, error) {
+	lv, err := g.inner.Get(ctx, name)
+	if err == nil && !lv.HasTag(mark) {
+		err = &lvm.Error{
+			Op: op, Object: name.String(), Kind: lvm.ErrExistsMismatch,
+			Err: &lvm.MismatchError{Field: "maker", Have: "somebody else", Want: "this program (the tag " + mark + ")"},
+		}
+	}
+	return lv, err
+}
+
+// Create makes a logical volume with the marks. One that is there without is somebody else's, be it half made.
 func (g *guard) Create(ctx context.Context, o lvm.CreateOptions) (lvm.LogicalVolume, error) {
 	g.pause(ctx)
-	name := lvm.Name{VG: o.VG, LV: o.Name}
-	if found, err := g.inner.Get(ctx, name); err == nil && !found.HasTag(mark) {
-		return lvm.LogicalVolume{}, notOurs("create", name)
+	if _, err := g.own(ctx, "create", lvm.Name{VG: o.VG, LV: o.Name}); err != nil && !errors.Is(err, lvm.ErrNotFound) {
+		return lvm.LogicalVolume{}, err
 	}
 	o.Tags = append(slices.Clone(o.Tags), mark, g.run)
 	lv, err := g.inner.Create(ctx, o)
@@ -63,20 +75,22 @@ func (g *guard) onMade(f func(lvm.Name)) {
 // Remove removes what has the mark.
 func (g *guard) Remove(ctx context.Context, name lvm.Name, o lvm.RemoveOptions) error {
 	g.pause(ctx)
-	found, err := g.inner.Get(ctx, name)
+	lv, err := g.own(ctx, "remove", name)
 	switch {
-	case err == nil && !found.HasTag(mark):
-		return notOurs("remove", name)
-	case err == nil && o.UUID == "":
-		o.UUID = found.UUID
+	case errors.Is(err, lvm.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case o.UUID == "":
+		o.UUID = lv.UUID
 	}
 	return g.inner.Remove(ctx, name, o)
 }
 
 // ChangeTags changes the tags of what has the mark.
 func (g *guard) ChangeTags(ctx context.Context, name lvm.Name, o lvm.TagChange) (lvm.LogicalVolume, error) {
-	if found, err := g.inner.Get(ctx, name); err == nil && !found.HasTag(mark) {
-		return lvm.LogicalVolume{}, notOurs("tag", name)
+	if _, err := g.own(ctx, "tag", name); err != nil {
+		return lvm.LogicalVolume{}, err
 	}
 	return g.inner.ChangeTags(ctx, name, o)
 }
@@ -109,12 +123,5 @@ func (g *guard) pause(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	}
-}
-
-func notOurs(op string, name lvm.Name) error {
-	return &lvm.Error{
-		Op: op, Object: name.String(), Kind: lvm.ErrExistsMismatch,
-		Err: &lvm.MismatchError{Field: "maker", Have: "somebody else", Want: "this program (the tag " + mark + ")"},
 	}
 }

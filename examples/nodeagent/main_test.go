@@ -133,7 +133,7 @@ func TestWhatFailsIsToldWithTheReasonAndTheNextStep(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		"claim shop/huge": "NoSpace", "claim shop/evil": "InvalidSpec", "claim shop/taken": "ExistsMismatch", "claim shop/leaving": "Terminating",
-		"volume pv-here": "Bound",
+		"volume pv-here": "Bound", "volume pv-nowhere": "WrongAffinity",
 	}, why)
 	for _, o := range r.Objects {
 		if o.Name == "huge" {
@@ -180,6 +180,7 @@ func TestAnInterruptStopsAndPrintsTheTable(t *testing.T) {
 			require.Empty(t, out.stderr)
 			require.Contains(t, out.stdout, "FAILED  interrupted\n")
 			require.Contains(t, out.stdout, "\nOBJECT ")
+			require.Contains(t, out.stdout, "\nclaim shop/data ", "also what was not begun")
 		})
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -158,35 +160,21 @@ func (n *node) clean(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(err, listErr)
 }
 
-// objects reads the rows' objects again, or all there are where there are no rows.
+// objects are the rows of all objects on the API server, with what is known of why they are so, and those that have not come there yet.
 func (n *node) objects(ctx context.Context, known []objectRow) []objectRow {
-	why := map[string]string{}
+	missing := map[string]objectRow{}
 	for _, row := range known {
-		why[row.object()] = row.Why
+		missing[row.object()] = row
 	}
 	rows := []objectRow{}
 	add := func(kind string, meta metav1.ObjectMeta) {
-		row := objectRow{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, State: meta.Annotations[keys.Lifecycle()], Annotations: map[string]string{}}
-		for _, key := range []string{keys.Lifecycle(), keys.Spec(), keys.Error()} {
-			if value, ok := meta.Annotations[key]; ok {
-				row.Annotations[key] = value
-			}
-		}
-		spec := meta.Annotations[keys.Spec()]
-		if create, err := lifecycle.ParseCreateSpec(spec); err == nil {
-			row.LV = create.LV().String()
-		} else if name, err := lvm.ParseName(spec); err == nil {
-			row.LV = name.String()
-		}
-		if row.Why = why[row.object()]; row.Why == "" {
-			if f, err := lifecycle.ParseFailure(meta.Annotations[keys.Error()]); err == nil {
-				row.Why = string(f.Reason)
-			}
-		}
+		row := rowOf(kind, meta)
+		row.Why = cmp.Or(missing[row.object()].Why, row.Why)
+		delete(missing, row.object())
 		rows = append(rows, row)
 	}
 	api := n.api.Direct()
-	if claims, err := api.Claims("").List(ctx, metav1.ListOptions{}); err == nil {
+	if claims, err := api.Claims("").List(ctx, metav1.ListOptions{}); err == nil { // it only fails when ctx ends
 		for _, claim := range claims.Items {
 			add(claimKind, claim.ObjectMeta)
 		}
@@ -196,5 +184,29 @@ func (n *node) objects(ctx context.Context, known []objectRow) []objectRow {
 			add(volumeKind, volume.ObjectMeta)
 		}
 	}
-	return slices.Clip(rows)
+	rows = slices.AppendSeq(rows, maps.Values(missing))
+	slices.SortFunc(rows, func(a, b objectRow) int {
+		return cmp.Or(-cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
+}
+
+// rowOf is the row of an object, with the reason of the failure that is written on it.
+func rowOf(kind string, meta metav1.ObjectMeta) objectRow {
+	row := objectRow{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, State: meta.Annotations[keys.Lifecycle()], Annotations: map[string]string{}}
+	for _, key := range []string{keys.Lifecycle(), keys.Spec(), keys.Error()} {
+		if value, ok := meta.Annotations[key]; ok {
+			row.Annotations[key] = value
+		}
+	}
+	spec := meta.Annotations[keys.Spec()]
+	if create, err := lifecycle.ParseCreateSpec(spec); err == nil {
+		row.LV = create.LV().String()
+	} else if name, err := lvm.ParseName(spec); err == nil {
+		row.LV = name.String()
+	}
+	if f, err := lifecycle.ParseFailure(meta.Annotations[keys.Error()]); err == nil {
+		row.Why = string(f.Reason)
+	}
+	return row
 }
