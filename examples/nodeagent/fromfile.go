@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stateofworld/stateofworld/fake"
 	"github.com/stateofworld/stateofworld/lvm"
@@ -99,16 +100,14 @@ func (n *node) bringIn(ctx context.Context, input []object) error {
 		var err error
 		dying := o.meta().DeletionTimestamp != nil
 		if o.claim != nil {
-			claim, client := o.claim.DeepCopy(), api.Claims(o.claim.Namespace)
-			keepUID(&claim.ObjectMeta)
-			if _, err = client.Create(ctx, claim, metav1.CreateOptions{}); err == nil && dying {
-				err = client.Delete(ctx, claim.Name, metav1.DeleteOptions{})
+			client := api.Claims(o.claim.Namespace)
+			if _, err = client.Create(ctx, forServer(o.claim), metav1.CreateOptions{}); err == nil && dying {
+				err = client.Delete(ctx, o.claim.Name, metav1.DeleteOptions{})
 			}
 		} else {
-			volume, client := o.volume.DeepCopy(), api.Volumes()
-			keepUID(&volume.ObjectMeta)
-			if _, err = client.Create(ctx, volume, metav1.CreateOptions{}); err == nil && dying {
-				err = client.Delete(ctx, volume.Name, metav1.DeleteOptions{})
+			client := api.Volumes()
+			if _, err = client.Create(ctx, forServer(o.volume), metav1.CreateOptions{}); err == nil && dying {
+				err = client.Delete(ctx, o.volume.Name, metav1.DeleteOptions{})
 			}
 		}
 		if err != nil {
@@ -118,13 +117,17 @@ func (n *node) bringIn(ctx context.Context, input []object) error {
 	return nil
 }
 
-// inMemory is how large each of the two disks of a group in memory is.
-const inMemory = 1 << 40
+// How much room there is in memory: each of the two disks of a group has free what is asked for in earnest, and what is there already is not taken larger
+// than anybody can tell from its removal.
+const (
+	freeInMemory = 1 << 40
+	mostInMemory = 1 << 40
+)
 
 // furnish makes in memory what the objects speak of: the groups, and the logical volumes that should be there already.
 func (n *node) furnish(ctx context.Context, input []object) error {
 	var there []lvm.CreateOptions
-	groups := map[string]bool{}
+	taken := map[string]uint64{} // by group
 	for _, o := range input {
 		text := o.meta().Annotations[keys.Spec()]
 		options, ok := lvm.CreateOptions{}, false
@@ -146,15 +149,17 @@ func (n *node) furnish(ctx context.Context, input []object) error {
 		if !ok {
 			continue
 		}
-		groups[options.VG] = true
+		taken[options.VG] += 0
 		if state := o.state(); state == lifecycle.Creating || state == lifecycle.Deleted {
 			continue
 		}
+		options.Size = min(options.Size, mostInMemory)
+		taken[options.VG] += options.Size + mostInMemory>>10 // for rounding up
 		options.Tags = append(options.Tags, mark)
 		there = append(there, options)
 	}
-	for vg := range groups {
-		n.memory.AddVG(vg, 0, fake.Disk{Device: "/dev/" + vg + "-1", Size: inMemory}, fake.Disk{Device: "/dev/" + vg + "-2", Size: inMemory})
+	for vg, size := range taken {
+		n.memory.AddVG(vg, 0, fake.Disk{Device: "/dev/" + vg + "-1", Size: freeInMemory + size}, fake.Disk{Device: "/dev/" + vg + "-2", Size: freeInMemory})
 	}
 	for _, options := range there {
 		name := lvm.Name{VG: options.VG, LV: options.Name}
@@ -169,8 +174,8 @@ func (n *node) furnish(ctx context.Context, input []object) error {
 }
 
 // owner are the tags that an agent leaves on what it has made; see package lifecycle.
-func owner[UID ~string](uid UID, namespace, name string, lv lvm.Name) []string {
-	return []string{"sow.owner=" + string(uid), claimTag + namespace + "/" + name, "sow.lv=" + lv.String(), "sow.ready"}
+func owner(uid types.UID, namespace, name string, lv lvm.Name) []string {
+	return []string{ownerTag + string(uid), claimTag + namespace + "/" + name, "sow.lv=" + lv.String(), "sow.ready"}
 }
 
 // settle waits until everything has its answer that is on the API server.

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stateofworld/stateofworld/fake"
 )
 
 // inputError says what is wrong with the input, and where.
@@ -57,7 +59,7 @@ func load(files []string, stdin io.Reader) ([]object, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{decoder: decoder, seen: map[string]string{}}
+	l := &loader{decoder: decoder, scratch: fake.NewAPI(), seen: map[string]string{}}
 	for _, file := range files {
 		if err := l.file(file, stdin); err != nil {
 			return nil, err
@@ -68,6 +70,7 @@ func load(files []string, stdin io.Reader) ([]object, error) {
 
 type loader struct {
 	decoder runtime.Decoder
+	scratch *fake.API
 	objects []object
 	seen    map[string]string // where an object was, by kind and name
 

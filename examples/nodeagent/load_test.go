@@ -44,7 +44,10 @@ func TestBadInputIsPlacedAndNothingIsDone(t *testing.T) {
 			`PersistentVolume "a": metadata.annotations[pv.csi.alibabacloud.com/volume.lifecycle]: "created" is neither "deleting" nor "deleted"`},
 		"gone already": {strings.Replace(claim, "{name: a", "{deletionTimestamp: 2026-01-31T12:00:00Z, name: a", 1),
 			`PersistentVolumeClaim "b/a": metadata.deletionTimestamp: what is being deleted and is still there has metadata.finalizers`},
-		"UTF-16": {"\xff\xfea\x00", `is UTF-16, as PowerShell's > writes it: save it as UTF-8`},
+		"a UID that is none":       {strings.Replace(claim, "{name: a", "{uid: 'a b', name: a", 1), `PersistentVolumeClaim "b/a": metadata.uid: invalid tag "sow.owner=a b": character ' '`},
+		"a reference that is none": {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {claimRef: {uid: 'a b'}}\n", `PersistentVolume "a": spec.claimRef.uid: invalid tag`},
+		"what the server refuses":  {strings.Replace(claim, "{name: a", "{labels: {a: b c}, name: a", 1), `PersistentVolumeClaim "b/a": PersistentVolumeClaim "a" is invalid: metadata.labels: Invalid value`},
+		"UTF-16":                   {"\xff\xfea\x00", `is UTF-16, as PowerShell's > writes it: save it as UTF-8`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := program(t, c.text, "-f", "-")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/stateofworld/stateofworld/fake"
+	"github.com/stateofworld/stateofworld/lvm"
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
 )
 
@@ -107,14 +111,17 @@ func (l *loader) object(raw []byte, kind kinds) error {
 	case *v1.PersistentVolume:
 		o.volume = decoded
 	}
-	if err := o.check(); err != nil {
-		return l.failed(o.describe(), err)
-	}
-	where := fmt.Sprintf("%s, document %d", fileName(l.name), l.document)
 	if earlier, ok := l.seen[o.describe()]; ok {
 		return l.failed(o.describe(), fmt.Errorf("is given twice: before, in %s", earlier))
 	}
-	l.seen[o.describe()] = where
+	err = o.check()
+	if err == nil {
+		err = o.try(l.scratch)
+	}
+	if err != nil {
+		return l.failed(o.describe(), err)
+	}
+	l.seen[o.describe()] = fmt.Sprintf("%s, document %d", fileName(l.name), l.document)
 	l.objects = append(l.objects, o)
 	return nil
 }
@@ -162,9 +169,37 @@ func (o object) check() error {
 	if meta.DeletionTimestamp != nil && len(meta.Finalizers) == 0 {
 		return errors.New("metadata.deletionTimestamp: what is being deleted and is still there has metadata.finalizers")
 	}
+	if err := validUID(meta.UID); err != nil {
+		return fmt.Errorf("metadata.uid: %w", err)
+	}
+	if o.volume != nil && o.volume.Spec.ClaimRef != nil {
+		if err := validUID(o.volume.Spec.ClaimRef.UID); err != nil {
+			return fmt.Errorf("spec.claimRef.uid: %w", err)
+		}
+	}
 	state, ok := meta.Annotations[keys.Lifecycle()]
 	if ok && !slices.Contains(states, lifecycle.State(state)) {
 		return fmt.Errorf("metadata.annotations[%s]: %q is neither %q nor %q", keys.Lifecycle(), state, states[0], states[1])
 	}
 	return nil
+}
+
+// validUID refuses what could not be written on a logical volume.
+func validUID(uid types.UID) error {
+	if uid == "" {
+		return nil
+	}
+	return lvm.ValidateTag(ownerTag + string(uid))
+}
+
+// try stores the object on an API server that nobody looks at, so that what the server has against it is known before anything is done.
+func (o object) try(api *fake.API) error {
+	var err error
+	ctx := context.Background()
+	if o.claim != nil {
+		_, err = api.Claims(o.claim.Namespace).Create(ctx, forServer(o.claim), metav1.CreateOptions{})
+	} else {
+		_, err = api.Volumes().Create(ctx, forServer(o.volume), metav1.CreateOptions{})
+	}
+	return err
 }

@@ -103,6 +103,8 @@ type result struct {
 	Seconds        float64     `json:"seconds"`
 	Objects        []objectRow `json:"objects"`
 	LogicalVolumes []lvRow     `json:"logicalVolumes"`
+	// Cleaned is what became of what a demonstration has made in a real group.
+	Cleaned string `json:"cleaned,omitempty"`
 	// Told is what the last line says when all is well.
 	Told string `json:"-"`
 }
@@ -173,6 +175,9 @@ func (r result) printTables(w io.Writer) {
 		if p.Next != "" {
 			fmt.Fprintln(w, "        "+p.Next)
 		}
+	}
+	if r.Cleaned != "" {
+		fmt.Fprintln(w, r.Cleaned)
 	}
 	if r.OK {
 		fmt.Fprintln(w, r.Told)

@@ -146,7 +146,7 @@ func TestRealLVM(t *testing.T) {
 
 	out := g.run(ctx)
 	require.Equal(t, exitDone, out.code, out)
-	require.Contains(t, out.stdout, "everything went as it should; 2 logical volumes of this run removed from "+g.vg+" again, none is left\n")
+	require.Contains(t, out.stdout, "\n2 logical volumes of this run removed from "+g.vg+" again\neverything went as it should\n")
 	require.Equal(t, before, g.list(t))
 
 	// What was asked for is there, and asking again changes nothing.

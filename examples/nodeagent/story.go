@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,7 +164,7 @@ func (s *story) taken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if after.UUID != made.UUID || len(after.Tags) != len(made.Tags) {
+	if after.UUID != made.UUID || !slices.Equal(after.Tags, made.Tags) {
 		return fmt.Errorf("logical volume %s is not what it was: %+v, and was %+v", name, after, made)
 	}
 	return nil
@@ -170,10 +172,17 @@ func (s *story) taken(ctx context.Context) error {
 
 // withdrawn: the claim is deleted while its logical volume is being made.
 func (s *story) withdrawn(ctx context.Context) error {
+	name := s.lv("gone")
 	deleted := make(chan error, 1)
-	s.guard.onMade(func(name lvm.Name) {
-		s.log.event(user, claimName(shop, "gone"), "deletes the claim, while %s is being made", name)
-		deleted <- s.api.Claims(shop).Delete(ctx, "gone", metav1.DeleteOptions{})
+	var once sync.Once
+	s.guard.onMade(func(made lvm.Name) {
+		if made != name { // an earlier scene's, which is tried again
+			return
+		}
+		once.Do(func() {
+			s.log.event(user, claimName(shop, "gone"), "deletes the claim, while %s is being made", name)
+			deleted <- s.api.Claims(shop).Delete(ctx, "gone", metav1.DeleteOptions{})
+		})
 	})
 	_, err := s.ask(ctx, "gone", s.size)
 	s.guard.onMade(nil)
@@ -183,7 +192,6 @@ func (s *story) withdrawn(ctx context.Context) error {
 	if err := <-deleted; err != nil {
 		return err
 	}
-	name := s.lv("gone")
 	err = s.await(ctx, func(n lifecycle.Notice) bool { return n.Type == lifecycle.NoticeWithdrawn && n.LV == name })
 	if err != nil {
 		return err

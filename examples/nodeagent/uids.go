@@ -30,13 +30,22 @@ func uidOf(kind, namespace, name string) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// keepUID makes an object such as the server takes it.
-func keepUID(meta *metav1.ObjectMeta) {
-	if meta.Annotations == nil {
-		meta.Annotations = map[string]string{}
+// forServer returns a copy of an object such as the server takes it.
+func forServer[T any, P interface {
+	*T
+	DeepCopy() P
+	metav1.Object
+}](obj P) P {
+	copied := obj.DeepCopy()
+	annotations := copied.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
-	meta.Annotations[uidKey] = string(meta.UID)
-	meta.UID, meta.ResourceVersion = "", ""
+	annotations[uidKey] = string(obj.GetUID())
+	copied.SetAnnotations(annotations)
+	copied.SetUID("")
+	copied.SetResourceVersion("")
+	return copied
 }
 
 // outward makes an object of the server what the agent sees.

@@ -71,7 +71,7 @@ func (n *node) finish(r result, stdout io.Writer) error {
 	if n.options.real() && len(n.options.files) == 0 {
 		removed, cleanErr := n.clean(ctx)
 		err = errors.Join(err, cleanErr)
-		r.Told += fmt.Sprintf("; %s of this run removed from %s again, none is left", count(removed, "logical volume"), n.options.vg)
+		r.Cleaned = fmt.Sprintf("%s of this run removed from %s again", count(removed, "logical volume"), n.options.vg)
 	}
 	if err != nil {
 		r.Problems = append(r.Problems, problem{Why: err.Error()})
@@ -131,7 +131,11 @@ func (n *node) list(ctx context.Context) (all []lvm.LogicalVolume, err error) {
 	return all, nil
 }
 
-const claimTag = "sow.claim="
+// The tags that an agent puts on what it makes say whose it is; see package lifecycle.
+const (
+	ownerTag = "sow.owner="
+	claimTag = "sow.claim="
+)
 
 // madeFor is the claim in the tags that the agent puts on a logical volume.
 func madeFor(lv lvm.LogicalVolume) string {
