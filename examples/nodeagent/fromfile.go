@@ -117,17 +117,31 @@ func (n *node) bringIn(ctx context.Context, input []object) error {
 	return nil
 }
 
-// How much room there is in memory: each of the two disks of a group has free what is asked for in earnest, and what is there already is not taken larger
-// than anybody can tell from its removal.
 const (
-	freeInMemory = 1 << 40
-	mostInMemory = 1 << 40
+	// freeInMemory is how much room is free on each of the two disks of a group in memory.
+	freeInMemory = 1 << 39
+	// mostInMemory bounds what is there already: sizes are whatever a file says.
+	mostInMemory = 1 << 50
+	// mostExtents is how many extents a group in memory has; each is looked after. In a larger group they are larger.
+	mostExtents = 1 << 19
 )
+
+// furniture is what is in a group in memory already.
+type furniture struct{ count, size uint64 }
+
+// extentSize is 4 MiB, as of lvm2, or as much as it takes.
+func (f furniture) extentSize() uint64 {
+	extent := uint64(4 << 20)
+	for (2*freeInMemory+f.size)/extent > mostExtents {
+		extent *= 2
+	}
+	return extent
+}
 
 // furnish makes in memory what the objects speak of: the groups, and the logical volumes that should be there already.
 func (n *node) furnish(ctx context.Context, input []object) error {
 	var there []lvm.CreateOptions
-	taken := map[string]uint64{} // by group
+	groups := map[string]furniture{}
 	for _, o := range input {
 		text := o.meta().Annotations[keys.Spec()]
 		options, ok := lvm.CreateOptions{}, false
@@ -149,17 +163,20 @@ func (n *node) furnish(ctx context.Context, input []object) error {
 		if !ok {
 			continue
 		}
-		taken[options.VG] += 0
+		group := groups[options.VG]
+		groups[options.VG] = group
 		if state := o.state(); state == lifecycle.Creating || state == lifecycle.Deleted {
 			continue
 		}
 		options.Size = min(options.Size, mostInMemory)
-		taken[options.VG] += options.Size + mostInMemory>>10 // for rounding up
+		groups[options.VG] = furniture{group.count + 1, group.size + options.Size}
 		options.Tags = append(options.Tags, mark)
 		there = append(there, options)
 	}
-	for vg, size := range taken {
-		n.memory.AddVG(vg, 0, fake.Disk{Device: "/dev/" + vg + "-1", Size: freeInMemory + size}, fake.Disk{Device: "/dev/" + vg + "-2", Size: freeInMemory})
+	for vg, f := range groups {
+		extent := f.extentSize()
+		full := f.size + f.count*extent // each is rounded up
+		n.memory.AddVG(vg, extent, fake.Disk{Device: "/dev/" + vg + "-1", Size: freeInMemory + full}, fake.Disk{Device: "/dev/" + vg + "-2", Size: freeInMemory})
 	}
 	for _, options := range there {
 		name := lvm.Name{VG: options.VG, LV: options.Name}

@@ -147,9 +147,9 @@ func TestWhatFailsIsToldWithTheReasonAndTheNextStep(t *testing.T) {
 func TestRemovalsComeFirst(t *testing.T) {
 	text, err := os.ReadFile("testdata/good.yaml")
 	require.NoError(t, err)
-	// 1 TiB is taken, 2 TiB are free, and more than that is asked for.
-	full := strings.Replace(string(text), "spec:\n  claimRef", "spec:\n  capacity: {storage: 1Ti}\n  claimRef", 1)
-	full = strings.Replace(full, "1073741824", strconv.Itoa(5<<39), 1)
+	// 512 GiB are taken, 1 TiB is free, and more than that is asked for.
+	full := strings.Replace(string(text), "spec:\n  claimRef", "spec:\n  capacity: {storage: 512Gi}\n  claimRef", 1)
+	full = strings.Replace(full, "1073741824", strconv.Itoa(5<<38), 1)
 	out := program(t, full, "-f", "-")
 	require.Equal(t, exitDone, out.code, out.stdout)
 	require.Contains(t, out.stdout, "claim shop/data  created")
