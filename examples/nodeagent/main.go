@@ -74,7 +74,7 @@ claims that say "created" and of the volumes.
 With -vg, only logical volumes that this program has made are changed or removed: they
 carry the tag nodeagent. Without -f all are removed again before the end. With -f they
 stay; a later run knows its own again, by the namespaces and names of the claims.
-LVM_SYSTEM_DIR is handed on to lvm2.
+LVM_SYSTEM_DIR is handed on to lvm2. Ctrl-C stops and cleans up; another one does not.
 
 Exit codes:
 
@@ -159,7 +159,8 @@ func (o options) validate(rest []string, given map[string]bool) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	// A second Ctrl-C ends the program at once and leaves behind what it has made; but the same signal may come twice, as from timeout(1).
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
