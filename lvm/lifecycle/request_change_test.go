@@ -55,6 +55,21 @@ func TestAnotherRequestIsTriedAtOnceAlthoughTheLastFailureIsOnTheClaim(t *testin
 	require.Equal(t, "created", w.claimState("data"), "without the back-off of the last")
 }
 
+// Who takes the failure away is answered at once, although the last could not be written.
+func TestAnotherAttemptIsAnsweredWithoutTheBackoffOfTheLastReport(t *testing.T) {
+	w := newTestWorld(t)
+	w.claim("data", spec("pvc-1", 2*gib))
+	w.idle()
+	require.Equal(t, "creating NoSpace", w.claimState("data"))
+	w.api.Fail(patchClaim, errServer)
+	w.makeLV("other") // there is less room, and so another message
+	w.advance(time.Minute)
+	w.api.Heal()
+	w.annotate("data", map[string]string{keys.Error(): ""})
+	w.idle()
+	require.Equal(t, "creating NoSpace", w.claimState("data"))
+}
+
 // Between the provisioner's look and its patch the agent finishes what was asked for before. To write another spec beside "created" would be to say that it was made.
 func TestARequestDoesNotOverwriteAnAnswerThatComesMeanwhile(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, p *testProvisioner) error{
