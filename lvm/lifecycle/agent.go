@@ -262,7 +262,9 @@ func (v volume) request() request {
 func (a *Agent) attempt(k key, r request) attempt {
 	e, forget := a.book.look(k, r)
 	if forget {
-		a.ops.Forget(e.op, e.opName)
+		if e.opName != "" { // a request that can never work has had no attempt, but perhaps a report
+			a.ops.Forget(e.op, e.opName)
+		}
 		a.ops.Forget(reportKey(k), "report")
 	}
 	return a.remembered(k, e, r)

@@ -110,8 +110,8 @@ func (b *book) setAbsent(k key, r request) {
 	}
 }
 
-// look returns what is remembered about the request. When that is another than before, everything is forgotten, and the back-off of the old one
-// is returned to be forgotten, too.
+// look returns what is remembered about the request. When that is another than before, everything is forgotten, and what was remembered of the old one is
+// returned, so that its back-off is forgotten, too.
 func (b *book) look(k key, r request) (e entry, forget bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +119,7 @@ func (b *book) look(k key, r request) (e entry, forget bool) {
 	if have.request != r {
 		old := *have
 		*have = entry{request: r, running: old.running, made: old.made, hasMade: old.hasMade, said: old.said}
-		return old, old.opName != ""
+		return old, old.request != (request{})
 	}
 	return *have, false
 }

@@ -170,6 +170,7 @@ func (a *Agent) retry(k key, r request) {
 	if e.opName != "" {
 		a.ops.Forget(e.op, e.opName)
 	}
+	a.ops.Forget(reportKey(k), "report") // what comes of it is told at once, too
 }
 
 // newer reports whether a is a later version than b. Versions that cannot be compared are taken to be.
