@@ -160,7 +160,7 @@ func (s *sim) checkLife(t *rapid.T, uid types.UID, l *life, lvs map[string]lvm.L
 	for _, uuid := range owned {
 		require.Contains(t, l.known, uuid, "a logical volume was made for claim %s, which has one", l.name)
 	}
-	if l.lifted || !l.gone.IsZero() && s.clock.Since(l.gone) >= simGrace {
+	if l.lifted || s.late(l) {
 		return
 	}
 	now := lvs[l.promised.UUID]
@@ -292,7 +292,12 @@ func (s *sim) checkAnswered(t *rapid.T, c *v1.PersistentVolumeClaim) {
 	have := s.named(spec.Name)
 	if f.Reason == ReasonExistsMismatch {
 		require.NotEmpty(t, have.UUID, "claim %s says that the name is taken", l.name)
-		differs := have.Size < spec.Size || have.Size >= spec.Size+2*extent || (have.Layout == lvm.Striped) != spec.Striping
+		round := uint64(extent)
+		if have.Layout == lvm.Striped {
+			round = 2 * extent
+		}
+		least := (spec.Size + extent - 1) / extent * extent
+		differs := have.Size < least || have.Size >= least+round || (have.Layout == lvm.Striped) != spec.Striping
 		require.True(t, ownershipOf(have).UID != c.UID || differs, "%s is the one of claim %s", have.LV, l.name)
 		return
 	}

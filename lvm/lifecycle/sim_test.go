@@ -318,7 +318,7 @@ func (s *sim) pickVolume(t *rapid.T, ok func(*v1.PersistentVolume) bool) *v1.Per
 func (s *sim) makeVolume(t *rapid.T) {
 	var ready []types.UID
 	for uid, l := range s.lives {
-		if l.promised.UUID != "" && l.volume == "" && s.named(l.promised.LV).UUID == l.promised.UUID {
+		if l.promised.UUID != "" && l.volume == "" && s.named(l.promised.LV).UUID == l.promised.UUID && !s.late(l) {
 			ready = append(ready, uid)
 		}
 	}
@@ -340,6 +340,9 @@ func (s *sim) makeVolume(t *rapid.T) {
 	})
 	require.NoError(t, s.lvm.Write(l.promised.Name, "data of "+string(uid), "ext4"))
 }
+
+// late reports whether nobody has referred to the logical volume for so long that it may be taken for an orphan.
+func (s *sim) late(l *life) bool { return !l.gone.IsZero() && s.clock.Since(l.gone) >= simGrace }
 
 // makeVolumeElsewhere makes a volume whose logical volume is on another node, and asks for its removal. It may bear the name of one that is here.
 func (s *sim) makeVolumeElsewhere(t *rapid.T) {
