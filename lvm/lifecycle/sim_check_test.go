@@ -94,6 +94,9 @@ func (s *sim) observe() {
 	}
 	for _, pv := range volumes {
 		alive[pv.Spec.ClaimRef.UID] = true
+		if !slices.ContainsFunc(s.oldPVs, func(o *v1.PersistentVolume) bool { return o.ResourceVersion == pv.ResourceVersion }) {
+			s.oldPVs = append(s.oldPVs, pv.DeepCopy())
+		}
 	}
 	for uid, l := range s.lives {
 		switch {
