@@ -157,13 +157,13 @@ func (s *sim) checkLife(t *rapid.T, uid types.UID, l *life, lvs map[string]lvm.L
 	if l.strange {
 		require.Empty(t, owned, "a logical volume was made for claim %s, which does not ask this node", l.name)
 	}
-	if l.promised.UUID == "" || s.taken[l.promised.UUID] {
+	if l.promised.UUID == "" {
 		return
 	}
 	for _, uuid := range owned {
-		require.Contains(t, l.known, uuid, "a logical volume was made for claim %s, which has one", l.name)
+		require.Contains(t, l.known, uuid, "a logical volume was made for claim %s, which was told of one", l.name)
 	}
-	if l.lifted || s.late(l) {
+	if s.taken[l.promised.UUID] || l.lifted || s.late(l) {
 		return
 	}
 	now := lvs[l.promised.UUID]
