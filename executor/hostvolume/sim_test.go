@@ -50,7 +50,7 @@ func TestSimulatedHost(t *testing.T) {
 	})
 }
 
-const simDiskSize = 256 << 10
+const simDiskSize = 64 << 10
 
 // simDisk is a device with what must stay on it.
 type simDisk struct {
@@ -310,6 +310,8 @@ func (s *sim) checkBindings(t *rapid.T, spec *v1.PodSpec, bindings map[string][]
 			require.Equal(t, []string{s.names[k].node, cmp.Or(v.GCEPersistentDisk.FSType, "ext4")}, f[1:3], "volume %s", v.Name)
 			require.Equal(t, readsOnly(spec, v.Name), strings.HasPrefix(f[3], "ro"), "volume %s is mounted %s", v.Name, f[3])
 			s.seen[k] = true
+			users := slices.DeleteFunc(s.h.MountTable(), func(line string) bool { return strings.Fields(line)[1] != f[1] })
+			require.Len(t, users, 1, "%s is used by others", f[1])
 		case v.EmptyDir.Medium == v1.StorageMediumMemory:
 			root = base + "/tmpfss/" + v.Name
 			line, ok := s.mountedAt(root)
