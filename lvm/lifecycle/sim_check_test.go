@@ -230,6 +230,8 @@ func (s *sim) finish(t *rapid.T) {
 	if rapid.Bool().Draw(t, "the agent starts again") {
 		s.restart()
 	}
+	s.advance(15 * time.Minute)
+	s.checkWithdrawn(t)
 	s.advance(6 * time.Hour)
 	s.checkStep(t)
 	for _, c := range s.claims() {
@@ -328,6 +330,22 @@ func (s *sim) checkRemoved(t *rapid.T, pv *v1.PersistentVolume) {
 	f, err := ParseFailure(pv.Annotations[keys.Error()])
 	require.NoError(t, err)
 	require.Equal(t, ReasonExistsMismatch, f.Reason)
+}
+
+// checkWithdrawn: what nobody was told of and nobody wants is gone soon, without being searched for as an orphan.
+func (s *sim) checkWithdrawn(t *rapid.T) {
+	wanted := map[string]types.UID{}
+	for _, c := range s.claims() {
+		if spec, ok := s.lives[c.UID].wants(&c); ok && wanted[spec.Name] != ownershipOf(s.named(spec.Name)).UID {
+			wanted[spec.Name] = c.UID
+		}
+	}
+	for _, lv := range s.truth() {
+		own := ownershipOf(lv)
+		if _, his := s.people[lv.UUID]; !his && !own.Ready && lv.Stage != lvm.StageRemoving {
+			require.Equal(t, own.UID, wanted[lv.LV], "nobody was told of the logical volume %s, and it is not removed: %v", lv.LV, lv.Tags)
+		}
+	}
 }
 
 // checkOwners: no logical volume of ours is left without somebody who may need it.

@@ -38,6 +38,9 @@ func (s *sim) makeVolume(t *rapid.T) {
 	slices.Sort(ready)
 	uid := rapid.SampledFrom(ready).Draw(t, "life")
 	l, several := s.lives[uid], rapid.IntRange(0, 3).Draw(t, "several nodes") == 0
+	if rapid.IntRange(0, 3).Draw(t, "unseen") == 0 {
+		s.feed.Pause()
+	}
 	l.volume = "pv-" + string(uid)
 	s.volume(l.volume, uid, quiet, func(pv *v1.PersistentVolume) {
 		pv.Spec.CSI.VolumeHandle = l.promised.LV
