@@ -26,16 +26,13 @@ func TestTheSimulatedHostNoticesFaults(t *testing.T) {
 			{File: "format.go", Old: "if err := p.stillBlank(ctx, v, device); err != nil {", New: "if err := error(nil); err != nil {"},
 		}},
 		{Name: "does not look what is mounted there", Edits: []mutant.Edit{
-			{File: "device.go", Old: "if err := checkDiskMount(m, v, device); err != nil {", New: "if err := error(nil); err != nil {"},
+			{File: "device.go", Old: "if err := checkDiskMount(m, v, device); err != nil {", New: "if err := checkDiskMount(m, v, device); err != nil && false {"},
 		}},
 		{Name: "mounts what others have mounted", Edits: []mutant.Edit{
 			{File: "device.go", Old: "if place, ok := p.before.elsewhere(device.number, target); ok {", New: "if place, ok := p.before.elsewhere(device.number, target); ok && false {"},
 		}},
 		{Name: "takes down nothing when it fails", Edits: []mutant.Edit{
 			{File: "unmount.go", Old: "range slices.Backward(p.mounts)", New: "range slices.Backward(p.mounts[:0])"},
-		}},
-		{Name: "takes down what was there before", Edits: []mutant.Edit{
-			{File: "unmount.go", Old: "if table.count(target) <= p.before.count(target) {", New: "if table.count(target) == 0 {"},
 		}},
 		{Name: "unmounts what begins with the name of the base directory", Edits: []mutant.Edit{
 			{File: "plan.go", Old: "return strings.HasPrefix(p, base+\"/\")", New: "return strings.HasPrefix(p, base)"},

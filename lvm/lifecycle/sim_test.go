@@ -20,8 +20,8 @@ import (
 
 // A simulated node that breaks: users who do what they like, a provisioner, other writers of the same objects, people who make and rename logical volumes by
 // hand, a volume group that fills up, faults of the API and of lvm2, events that are late, lost or old, and an agent that is killed at any step. One seed is one
-// run; rapid draws the actions, shrinks a run that fails, and prints the flag that replays it. The number of runs is -rapid.checks, their length
-// -rapid.steps. What must hold is in sim_check_test.go.
+// run, but for the order in which those are woken who waited for one logical volume; rapid draws the actions, shrinks a run that fails, and prints the flag that
+// replays it. The number of runs is -rapid.checks, their length -rapid.steps. What must hold is in sim_check_test.go.
 func TestSimulatedNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -119,7 +119,7 @@ func newSim(t *rapid.T, ctx context.Context) *sim {
 	config := []func(*AgentConfig){removeOrphans, func(c *AgentConfig) {
 		s.other = &otherProcess{Backend: c.Backend}
 		c.Backend = s.other
-		c.Operations.MaxConcurrent = 1 // so that one seed is one run
+		c.Operations.MaxConcurrent, c.VolumeGroups = 1, []string{"vg0"} // one after another, so that one seed is one run
 		c.AllowLinear = rapid.Bool().Draw(t, "striped may be linear")
 		c.Wipe = rapid.SampledFrom([]lvm.WipePolicy{lvm.WipeNone, lvm.WipeSignatures}).Draw(t, "wipe")
 	}}
@@ -128,6 +128,8 @@ func newSim(t *rapid.T, ctx context.Context) *sim {
 	}
 	s.testWorld = makeTestWorld(t, ctx, config...)
 	s.lvm.AddVG("vg0", extent, fake.Disk{Device: "/dev/sda", Size: 6 * extent}, fake.Disk{Device: "/dev/sdb", Size: 6 * extent})
+	s.settles = true
+	s.restart()
 	return s
 }
 
