@@ -173,6 +173,8 @@ func randomFault(t *rapid.T) fake.HostFault {
 	}
 	if f.Op == "" {
 		f.Times = 1
+	} else {
+		f.Skip /= 8
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "kind") {
 	case 0:

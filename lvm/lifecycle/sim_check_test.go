@@ -342,7 +342,7 @@ func (s *sim) checkWithdrawn(t *rapid.T) {
 	}
 	for _, lv := range s.truth() {
 		own := ownershipOf(lv)
-		if _, his := s.people[lv.UUID]; !his && !own.Ready && lv.Stage != lvm.StageRemoving {
+		if _, his := s.people[lv.UUID]; !his && !s.others[lv.UUID] && !own.Ready && lv.Stage != lvm.StageRemoving {
 			require.Equal(t, own.UID, wanted[lv.LV], "nobody was told of the logical volume %s, and it is not removed: %v", lv.LV, lv.Tags)
 		}
 	}

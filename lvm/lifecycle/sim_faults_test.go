@@ -140,7 +140,8 @@ func (s *sim) otherProcess(*rapid.T) {
 		s.newClaim(n, spec(name.LV, was.Size), nil)
 		c, err := s.user.Claims(n.Namespace).Get(s.ctx, n.Name, metav1.GetOptions{})
 		if err == nil {
-			_, _ = s.hand.Create(s.ctx, lvm.CreateOptions{VG: "vg0", Name: name.LV, Size: was.Size, Layout: lvm.Linear, Tags: ownerTags(c.UID, n, name)})
+			lv, _ := s.hand.Create(s.ctx, lvm.CreateOptions{VG: "vg0", Name: name.LV, Size: was.Size, Layout: lvm.Linear, Tags: ownerTags(c.UID, n, name)})
+			s.others[lv.UUID] = true
 		}
 		s.observe()
 	}

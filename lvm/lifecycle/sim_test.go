@@ -40,6 +40,7 @@ func TestSimulatedNode(t *testing.T) {
 			"claim goes":                 s.deleteClaim,
 			"claim is let go":            s.letClaimGo,
 			"volume is made":             s.makeVolume,
+			"volume is made unseen":      s.makeUnseen,
 			"volume is elsewhere":        s.makeVolumeElsewhere,
 			"removal is asked":           s.askRemoval,
 			"volume is released":         s.releaseVolume,
@@ -79,6 +80,7 @@ type sim struct {
 	lives  map[types.UID]*life
 	people map[string]handmade         // by UUID: what the agent must not touch
 	taken  map[string]bool             // the UUIDs of ours that people have taken away
+	others map[string]bool     // and of those that another process has made, which it must clean away itself
 	old    []*v1.PersistentVolumeClaim // every version that there was
 	oldPVs []*v1.PersistentVolume
 	serial int
@@ -115,7 +117,7 @@ var (
 )
 
 func newSim(t *rapid.T, ctx context.Context) *sim {
-	s := &sim{rt: t, lives: map[types.UID]*life{}, people: map[string]handmade{}, taken: map[string]bool{}}
+	s := &sim{rt: t, lives: map[types.UID]*life{}, people: map[string]handmade{}, taken: map[string]bool{}, others: map[string]bool{}}
 	config := []func(*AgentConfig){removeOrphans, func(c *AgentConfig) {
 		s.other = &otherProcess{Backend: c.Backend}
 		c.Backend = s.other
@@ -309,7 +311,14 @@ func (s *sim) letClaimGo(t *rapid.T) {
 func (s *sim) startAgain(*rapid.T) { s.restart() }
 
 func (s *sim) timePasses(t *rapid.T) {
-	s.untilStopped(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 3 * time.Hour}).Draw(t, "how long"))
+	s.pass(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 3 * time.Hour}).Draw(t, "how long"))
+}
+
+// pass lets the time pass, by the hour: so much can be tried again in vain in one.
+func (s *sim) pass(d time.Duration) {
+	for ; d > 0; d -= time.Hour {
+		s.untilStopped(min(d, time.Hour))
+	}
 }
 
 func (s *sim) work(t *rapid.T) {

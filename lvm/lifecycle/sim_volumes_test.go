@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -38,9 +39,6 @@ func (s *sim) makeVolume(t *rapid.T) {
 	slices.Sort(ready)
 	uid := rapid.SampledFrom(ready).Draw(t, "life")
 	l, several := s.lives[uid], rapid.IntRange(0, 3).Draw(t, "several nodes") == 0
-	if rapid.IntRange(0, 3).Draw(t, "unseen") == 0 {
-		s.feed.Pause()
-	}
 	l.volume = "pv-" + string(uid)
 	s.volume(l.volume, uid, quiet, func(pv *v1.PersistentVolume) {
 		pv.Spec.CSI.VolumeHandle = l.promised.LV
@@ -52,6 +50,21 @@ func (s *sim) makeVolume(t *rapid.T) {
 		}
 	})
 	require.NoError(t, s.lvm.Write(l.promised.Name, "data of "+string(uid), "ext4"))
+}
+
+// makeUnseen makes a volume of which the agent's informers do not tell, such as one without the label that they are narrowed to, and lets its claim go.
+func (s *sim) makeUnseen(t *rapid.T) {
+	s.heal()
+	s.feed.Pause()
+	s.makeVolume(t)
+	for _, c := range s.claims() {
+		if l := s.lives[c.UID]; l.volume != "" && len(c.Finalizers) == 0 {
+			s.removeClaim(l.name)
+		}
+	}
+	s.pass(6 * time.Hour)
+	s.checkStep(t)
+	s.feed.Resume()
 }
 
 // late reports whether nobody has referred to the logical volume for so long that it may be taken for an orphan.
