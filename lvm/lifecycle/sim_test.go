@@ -80,7 +80,7 @@ type sim struct {
 	lives  map[types.UID]*life
 	people map[string]handmade         // by UUID: what the agent must not touch
 	taken  map[string]bool             // the UUIDs of ours that people have taken away
-	others map[string]bool     // and of those that another process has made, which it must clean away itself
+	others map[string]bool             // and of those that another process has made, which it must clean away itself
 	old    []*v1.PersistentVolumeClaim // every version that there was
 	oldPVs []*v1.PersistentVolume
 	serial int
