@@ -154,6 +154,15 @@ func (b *book) begun(k key, m made) {
 	e.made, e.hasMade = m, true
 }
 
+// expect is begun for a logical volume that an earlier process has made. What this process has begun since counts more.
+func (b *book) expect(k key, m made) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.lockedEntry(k); !e.hasMade {
+		e.made, e.hasMade = m, true
+	}
+}
+
 // takeMade returns what was begun, unless it is kept, and forgets it.
 func (b *book) takeMade(k key, keep func(made) bool) (made, bool) {
 	b.mu.Lock()

@@ -44,6 +44,7 @@ type testWorld struct {
 	clock *clocktesting.FakeClock
 
 	config  AgentConfig
+	settles bool // a process that starts looks at its groups before it hears of objects
 	session *fake.APISession
 	agent   *Agent
 	feed    *fake.Feed
@@ -84,6 +85,12 @@ func (w *testWorld) start() {
 	agent, err := NewAgent(w.config)
 	require.NoError(w.t, err)
 	w.agent = agent
+	if w.settles {
+		for range 3 {
+			agent.Step(w.ctx)
+			require.NoError(w.t, agent.ops.Wait(w.ctx))
+		}
+	}
 	w.feed = w.api.Feed(agent.Claims(), agent.Volumes(), nil)
 }
 

@@ -61,9 +61,14 @@ func (a *Agent) cleanUp(ctx context.Context, k key, l leftover) error {
 	if own.UID != l.UID || !own.intact(name) || own.Ready && !l.Unannounced {
 		return nil
 	}
-	wanted, err := a.stillWanted(ctx, l, name)
-	if err != nil || wanted {
+	asked, told, err := a.stillWanted(ctx, l, name)
+	if err != nil || told {
 		return err
+	}
+	if asked {
+		// Should the claim ask for it no more before this process has begun with it, the evaluation that follows must know that it is there.
+		a.book.expect(claimKey(l.Claim), made{LV: name, UID: l.UID})
+		return nil
 	}
 	// Nothing was ever written on it, so there is nothing to wipe.
 	if err := a.backend.Remove(ctx, name, lvm.RemoveOptions{UUID: lv.UUID}); err != nil {
@@ -76,23 +81,21 @@ func (a *Agent) cleanUp(ctx context.Context, k key, l leftover) error {
 }
 
 // stillWanted asks the API server whether the claim asks for the logical volume, or was told of it.
-func (a *Agent) stillWanted(ctx context.Context, l leftover, name lvm.Name) (bool, error) {
+func (a *Agent) stillWanted(ctx context.Context, l leftover, name lvm.Name) (asked, told bool, err error) {
 	obj, err := a.cfg.Claims(l.Claim.Namespace).Get(ctx, l.Claim.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, &apiError{"read claim " + l.Claim.String(), err}
+		return false, false, &apiError{"read claim " + l.Claim.String(), err}
 	}
 	c := a.rules.claimOf(obj)
 	if c.UID != l.UID {
-		return false, nil
+		return false, false, nil
 	}
-	if d := decideClaim(c, &a.rules, attempt{}); d.Action == Create && d.LV == name {
-		return true, nil
-	}
+	d := decideClaim(c, &a.rules, attempt{})
 	spec, err := ParseCreateSpec(c.Spec)
-	return c.Lifecycle == Created && a.rules.node.name == c.Node && (err != nil || spec.LV() == name), nil
+	return d.Action == Create && d.LV == name, c.Lifecycle == Created && a.rules.node.name == c.Node && (err != nil || spec.LV() == name), nil
 }
 
 // addLeftover has the logical volume looked at, unless it is waiting for that already.

@@ -299,7 +299,12 @@ func (a *Agent) collect(ctx context.Context, k key, l leftover) error {
 		a.notifyOrphan(NoticeOrphan, o, "belongs to nobody and is not removed, because it is open: "+lv.Open.String())
 		return nil // the next pass finds it again
 	}
-	if orphan, err := a.isOrphan(ctx, o, nil); err != nil || !orphan {
+	// Since the pass, attempts may have failed and a volume may have been made, which events need not have told of.
+	volumes, err := a.listVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	if orphan, err := a.isOrphan(ctx, o, volumes); err != nil || !orphan {
 		return err
 	}
 	if err := a.backend.Remove(ctx, lv.Name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}); err != nil {

@@ -29,7 +29,7 @@ func TestAnOrphanIsRemovedAfterTheGrace(t *testing.T) {
 	require.Empty(t, w.session.Calls())
 	w.advance(time.Hour)
 	require.Empty(t, w.lvs())
-	require.Equal(t, []string{"list volumes", "get claim default/was", "get claim default/was"}, w.session.Calls())
+	require.Equal(t, []string{"list volumes", "get claim default/was", "list volumes", "get claim default/was"}, w.session.Calls())
 	require.Len(t, w.said(NoticeCollected), 1)
 	require.Empty(t, w.agent.Orphans())
 	require.Zero(t, w.agent.leftovers.Len())
@@ -209,4 +209,25 @@ func TestARestartBeginsTheGraceAnew(t *testing.T) {
 	require.Len(t, w.lvs(), 1)
 	w.advance(time.Hour)
 	require.Empty(t, w.lvs())
+}
+
+// A volume may be made while the removal of its orphan is tried again and again, and the informers need not tell of it.
+func TestAnOrphanThatAVolumeIsMadeOfBeforeItsRemovalStays(t *testing.T) {
+	w := newTestWorld(t, removeOrphans)
+	w.owned("pvc-1")
+	for range 5 {
+		w.lvm.FailNext("lvremove", "Can't get lock for vg0")
+	}
+	for range 5 * 60 {
+		w.advance(time.Minute)
+		if len(w.agent.Orphans()) > 0 {
+			break
+		}
+	}
+	require.Len(t, w.agent.Orphans(), 1)
+	w.feed.Pause()
+	w.volume("pvc-1", "owner", quiet)
+	w.advance(5 * time.Hour)
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+	require.Empty(t, w.agent.Orphans())
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stateofworld/stateofworld/fake"
 	"github.com/stateofworld/stateofworld/lvm"
 )
 
@@ -144,4 +145,32 @@ func TestMemoryGoesBack(t *testing.T) {
 	pending, backoff := a.ops.Sizes()
 	require.Zero(t, pending+backoff)
 	require.Equal(t, []string{"a", "b", "c"}, w.lvs(), "announced, so not for the agent to remove")
+}
+
+// A crash has left a logical volume that its claim still asked for when it was looked at. When the claim asks for it no more before this process has begun with
+// it, it is cleaned away all the same.
+func TestWhatACrashLeftIsRemovedWhenItsClaimMovesBeforeItIsFinished(t *testing.T) {
+	for name, change := range map[string]func(w *testWorld){
+		"the claim moves":            func(w *testWorld) { w.annotate("data", map[string]string{keys.SelectedNode: "node-b"}) },
+		"the claim asks for another": func(w *testWorld) { w.annotate("data", map[string]string{keys.Spec(): spec("pvc-2", mib)}) },
+		"the claim goes":             func(w *testWorld) { w.deleteClaim("data") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWorld(t)
+			w.idle()
+			w.lvm.StopAt(4, fake.StopAfter) // lvs, lvcreate, lvchange, lvs
+			w.claim("data", spec("pvc-1", mib))
+			w.untilStopped(0)
+			require.True(t, w.stopped())
+			require.Equal(t, []string{"pvc-1"}, w.lvs())
+
+			w.restart()
+			w.api.FailNext(getClaim, errServer) // so that it is looked at, and not yet begun with
+			w.idle()
+			require.Equal(t, []string{"pvc-1"}, w.lvs())
+			change(w)
+			w.advance(time.Minute)
+			require.NotContains(t, w.lvs(), "pvc-1")
+		})
+	}
 }

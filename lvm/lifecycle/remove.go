@@ -36,10 +36,7 @@ func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) erro
 	case !errors.Is(err, lvm.ErrNotFound):
 		return fmt.Errorf("look for logical volume %s of %s: %w", name, k, err)
 	case !live.pinned(&a.rules):
-		a.book.setAbsent(k, live.request())
-		n := k.notice(NoticeElsewhere)
-		n.UID, n.LV, n.Message = v.UID, name, fmt.Sprintf("logical volume %s of %s is not on this node, and may be on others", name, k)
-		a.notify(n)
+		a.notHere(k, live, name)
 		return nil
 	default:
 		if err := a.finishWipe(ctx, name); err != nil {
@@ -53,8 +50,14 @@ func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) erro
 func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.LogicalVolume) (bool, error) {
 	if err := v.owns(lv); err != nil {
 		successor, readErr := a.isSuccessor(ctx, v, lv)
-		if readErr != nil || successor {
-			return successor, readErr
+		switch {
+		case readErr != nil:
+			return false, readErr
+		case successor && v.pinned(&a.rules):
+			return true, nil
+		case successor: // the volume's own may never have been on this node
+			a.notHere(k, v, lv.Name)
+			return false, nil
 		}
 		return false, fmt.Errorf("remove logical volume %s of %s: %w", lv.Name, k, err)
 	}
@@ -77,6 +80,14 @@ func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.Logical
 	return false, fmt.Errorf("look whether logical volume %s of %s is gone: %w", lv.Name, k, err)
 }
 
+// notHere notes that the logical volume is not on this node, while it may be on others.
+func (a *Agent) notHere(k key, v volume, name lvm.Name) {
+	a.book.setAbsent(k, v.request())
+	n := k.notice(NoticeElsewhere)
+	n.UID, n.LV, n.Message = v.UID, name, fmt.Sprintf("logical volume %s of %s is not on this node, and may be on others", name, k)
+	a.notify(n)
+}
+
 // owns reports whether a logical volume is that of the volume. One that an agent made says whose it is. One without tags, which the
 // agent's forerunner made or a person, must be what the volume itself names, apart from its annotations.
 func (v volume) owns(lv lvm.LogicalVolume) error {
@@ -90,8 +101,8 @@ func (v volume) owns(lv lvm.LogicalVolume) error {
 	return nil
 }
 
-// isSuccessor reports whether a logical volume was made for another claim, which is there, after that of the volume was gone: its name could not have been
-// free otherwise. When that claim is not there, the volume may be its, bound to another claim since, and nothing is concluded.
+// isSuccessor reports whether a logical volume was made for another claim, which is there, after that of the volume was gone: on the volume's node its name
+// could not have been free otherwise. When that claim is not there, the volume may be its, bound to another claim since, and nothing is concluded.
 func (a *Agent) isSuccessor(ctx context.Context, v volume, lv lvm.LogicalVolume) (bool, error) {
 	own := ownershipOf(lv)
 	if v.Owner == "" || own.UID == v.Owner || !own.intact(lv.Name) {

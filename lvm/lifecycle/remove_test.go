@@ -254,6 +254,21 @@ func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 	require.Equal(t, "deleted", w.volumeState("pvc-1"))
 }
 
+// What another claim has here under the name says nothing of a logical volume that may be on another node.
+func TestAVolumeOnSeveralNodesIsNotDeletedBecauseAnotherHasItsNameHere(t *testing.T) {
+	w := newTestWorld(t)
+	w.claim("data", spec("pvc-1", mib))
+	w.idle()
+	w.volume("pvc-1", "owner", func(pv *v1.PersistentVolume) {
+		pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"node-b", nodeA}
+	})
+	w.advance(time.Hour)
+	require.Equal(t, "deleting", w.volumeState("pvc-1"))
+	require.Equal(t, Elsewhere, w.agent.ExplainVolume("pvc-1").Decision.Condition)
+	require.Len(t, w.said(NoticeElsewhere), 1)
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+}
+
 // Of a volume that may be on several nodes, only the node that has the logical volume says that it is gone.
 func TestAVolumeOnSeveralNodesIsDeletedWhereItIs(t *testing.T) {
 	several := func(pv *v1.PersistentVolume) {
