@@ -2,11 +2,11 @@ package benchmark
 
 import (
 	"context"
-	"io"
 	"os"
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -17,8 +17,7 @@ import (
 
 // Kubernetes writes a line for each attach and detach: it is made as ever, and thrown away.
 func TestMain(m *testing.M) {
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 

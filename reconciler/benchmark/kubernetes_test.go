@@ -44,8 +44,9 @@ type kube struct {
 // kubePeriod is that of the controller.
 const kubePeriod = 100 * time.Millisecond
 
-// newKube returns empty worlds and a reconciler that does not run. With api nil, no node status is written, as in newOurs.
-func newKube(tb testing.TB, api *nodeAPI) *kube {
+// newKube returns empty worlds and a reconciler that does not run. It asks the API, which may be nil if nothing is detached,
+// before each detach, and writes the status of nodes only if it publishes.
+func newKube(tb testing.TB, api *nodeAPI, publishes bool) *kube {
 	tb.Helper()
 	k := &kube{driver: &driver{}, stop: func() {}}
 	plugins := &volume.VolumePluginMgr{}
@@ -59,6 +60,8 @@ func newKube(tb testing.TB, api *nodeAPI) *kube {
 	client := kubeClient{core: kubeCore{nodes: kubeNodes{api: api}}}
 	if api != nil {
 		lister = corelisters.NewNodeLister(api.indexer)
+	}
+	if publishes {
 		updater = statusupdater.NewNodeStatusUpdater(client, lister, k.actual)
 	}
 	executor := operationexecutor.NewOperationExecutor(operationexecutor.NewOperationGenerator(client, plugins, noEvents{}, nil))

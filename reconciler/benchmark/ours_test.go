@@ -110,7 +110,7 @@ func (o *ours) quiet(n int) bool {
 	return s.Open+s.Queued+s.Pending == 0
 }
 
-// converged returns a running reconciler that has attached everything.
+// oursConverged returns a running reconciler that has attached everything.
 func oursConverged(tb testing.TB, f *fleet.Fleet, n int, change ...func(*reconciler.Config)) *ours {
 	o := newOurs(tb, change...)
 	o.addNodes(f)
@@ -120,13 +120,14 @@ func oursConverged(tb testing.TB, f *fleet.Fleet, n int, change ...func(*reconci
 	return o
 }
 
-// checksAndReports gives our side what Kubernetes does in every detach: it asks the API server whether the volume is in use, and
-// writes the status of the node.
-func checksAndReports(api *nodeAPI) func(*reconciler.Config) {
-	return func(c *reconciler.Config) {
-		c.LiveChecks = liveChecks{api}
-		c.Reports = nodestatus.New(api)
-	}
+// checks has our side ask the API server before each detach whether the volume is in use, as Kubernetes always does.
+func checks(api *nodeAPI) func(*reconciler.Config) {
+	return func(c *reconciler.Config) { c.LiveChecks = liveChecks{api} }
+}
+
+// reports has our side write the status of nodes.
+func reports(api *nodeAPI) func(*reconciler.Config) {
+	return func(c *reconciler.Config) { c.Reports = nodestatus.New(api) }
 }
 
 type liveChecks struct{ api *nodeAPI }

@@ -24,7 +24,7 @@ func filledOurs(b *testing.B, n int) (*ours, *fleet.Fleet) {
 
 func filledKube(b *testing.B, n int) (*kube, *fleet.Fleet) {
 	f, _ := fleetOf(n)
-	k := newKube(b, nil)
+	k := newKube(b, nil, false)
 	k.fill(b, f)
 	k.actual.GetVolumesToReportAttached(noLog)
 	return k, f
@@ -188,7 +188,9 @@ func BenchmarkReportsOneNodeChanged(b *testing.B) {
 }
 
 // What is the same as before: each heartbeat of a node brings its list of thirty.
-func BenchmarkInUseListSame(b *testing.B) { inUseList(b, func(list []v1.UniqueVolumeName, _ int) []v1.UniqueVolumeName { return list }) }
+func BenchmarkInUseListSame(b *testing.B) {
+	inUseList(b, func(list []v1.UniqueVolumeName, _ int) []v1.UniqueVolumeName { return list })
+}
 
 // Each list has one volume less or one more than the one before.
 func BenchmarkInUseListChanged(b *testing.B) {
@@ -201,6 +203,7 @@ func inUseList(b *testing.B, change func(list []v1.UniqueVolumeName, round int) 
 		for _, node := range nodes {
 			set(change(lists[node], 1), node)
 		}
+		b.ReportAllocs()
 		i, round := 0, 0
 		for b.Loop() {
 			node := nodes[i]
@@ -284,6 +287,7 @@ func BenchmarkReadAllWishes(b *testing.B) {
 }
 
 func readAll(b *testing.B, n int, read func() (found int)) {
+	b.ReportAllocs()
 	allocs := testing.AllocsPerRun(2, func() { read() })
 	for b.Loop() {
 		if read() != n {

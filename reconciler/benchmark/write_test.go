@@ -14,6 +14,7 @@ import (
 // inBatches measures op on one attachment after another, and has undo, unmeasured, take each batch back: the world has n
 // attachments, give or take a batch.
 func inBatches(b *testing.B, items []*fleet.Attachment, op, undo func(*fleet.Attachment)) {
+	b.ReportAllocs()
 	batch := min(500, len(items))
 	first, i := 0, 0
 	for b.Loop() {
