@@ -140,6 +140,14 @@ func waitChannel[T any](tb testing.TB, ch <-chan T) T {
 	}
 }
 
+// signal wakes who waits for the channel, which has room for one; a signal that nobody took yet is enough.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
 // reportPercentiles adds the median, the 99th percentile and the longest.
 func reportPercentiles(b *testing.B, took []time.Duration) {
 	slices.Sort(took)

@@ -54,7 +54,7 @@ func newKube(tb testing.TB, api *nodeAPI, publishes bool) *kube {
 		tb.Fatal(err)
 	}
 	k.desired = adcache.NewDesiredStateOfWorld(plugins)
-	k.actual = &countingActual{ActualStateOfWorld: adcache.NewActualStateOfWorld(plugins)}
+	k.actual = &countingActual{ActualStateOfWorld: adcache.NewActualStateOfWorld(plugins), written: make(chan struct{}, 1)}
 	updater := statusupdater.NewFakeNodeStatusUpdater(false)
 	lister := corelisters.NewNodeLister(clientcache.NewIndexer(clientcache.MetaNamespaceKeyFunc, clientcache.Indexers{}))
 	client := kubeClient{core: kubeCore{nodes: kubeNodes{api: api}}}
@@ -134,17 +134,20 @@ func kubeSpec(a *fleet.Attachment) *volume.Spec { return a.Peer.(*volume.Spec) }
 type countingActual struct {
 	adcache.ActualStateOfWorld
 	attached, detached atomic.Int64
+	written            chan struct{} // has something in it when either has grown
 }
 
 func (c *countingActual) MarkVolumeAsAttached(l klog.Logger, volume v1.UniqueVolumeName, spec *volume.Spec, node types.NodeName, path string) error {
 	err := c.ActualStateOfWorld.MarkVolumeAsAttached(l, volume, spec, node, path)
 	c.attached.Add(1)
+	signal(c.written)
 	return err
 }
 
 func (c *countingActual) MarkVolumeAsDetached(volume v1.UniqueVolumeName, node types.NodeName) {
 	c.ActualStateOfWorld.MarkVolumeAsDetached(volume, node)
 	c.detached.Add(1)
+	signal(c.written)
 }
 
 // passUpdater tells when a pass has ended: updating the statuses is the last thing in it.

@@ -137,12 +137,19 @@ func BenchmarkOneChangedPod(b *testing.B) {
 			f, _ := fleetOf(n)
 			o := oursConverged(b, f, n, checks(newNodeAPI(b, f)))
 			defer o.stop()
+			written := make(chan struct{}, 1)
+			defer o.actual.Subscribe(func(cache.Pair) { signal(written) })()
+			until := func(a *fleet.Attachment, state cache.AttachState) {
+				for o.actual.GetAttachState(a.Volume, a.Node) != state {
+					<-written
+				}
+			}
 			before, changed := o.rc.Stats().Evaluations, 0
 			measure(b, f, func(a *fleet.Attachment) {
 				o.deletePod(a)
-				spinFor(b, callLimit, func() bool { return o.actual.GetAttachState(a.Volume, a.Node) == cache.Detached })
+				until(a, cache.Detached)
 				o.addPod(b, a)
-				spinFor(b, callLimit, func() bool { return o.actual.GetAttachState(a.Volume, a.Node) == cache.Attached })
+				until(a, cache.Attached)
 				changed += 2
 			})
 			b.ReportMetric(float64(o.rc.Stats().Evaluations-before)/float64(changed), "evaluations/change")
@@ -156,10 +163,14 @@ func BenchmarkOneChangedPod(b *testing.B) {
 				detached, attached := k.actual.detached.Load(), k.actual.attached.Load()
 				k.deletePod(a)
 				k.pass()
-				spinFor(b, callLimit, func() bool { return k.actual.detached.Load() > detached })
+				for k.actual.detached.Load() == detached {
+					<-k.actual.written
+				}
 				k.addPod(b, a)
 				k.pass()
-				spinFor(b, callLimit, func() bool { return k.actual.attached.Load() > attached })
+				for k.actual.attached.Load() == attached {
+					<-k.actual.written
+				}
 			})
 		}},
 	)
