@@ -2,7 +2,12 @@ package benchmark
 
 import (
 	"context"
+	_ "embed"
+	"flag"
+	"fmt"
 	"os"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -18,8 +23,28 @@ import (
 // Kubernetes writes a line for each attach and detach: it is made as ever, and thrown away.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
+	flag.Parse()
+	if bench := flag.Lookup("test.bench"); bench != nil && bench.Value.String() != "" {
+		printVersions()
+	}
 	os.Exit(m.Run())
 }
+
+// printVersions writes, in the form of the lines that the benchmarks begin with, what is compared.
+func printVersions() {
+	fmt.Println("go:", runtime.Version())
+	fmt.Println("gomaxprocs:", runtime.GOMAXPROCS(0))
+	for line := range strings.Lines(goMod) {
+		if f := strings.Fields(line); len(f) >= 2 && (f[0] == "k8s.io/kubernetes" || f[0] == "github.com/cilium/statedb") {
+			fmt.Println(f[0]+":", f[1])
+		}
+	}
+}
+
+// goMod has the versions: a test binary does not know those of its dependencies.
+//
+//go:embed go.mod
+var goMod string
 
 // driver is what attaches and detaches, the same on every side. Without a hook it succeeds at once.
 type driver struct {

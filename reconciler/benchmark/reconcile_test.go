@@ -71,6 +71,8 @@ func BenchmarkIdleCPU(b *testing.B) {
 			defer k.stop()
 			measure(b)
 		}},
+		// A process that sleeps.
+		side{name: "floor", run: func(b *testing.B, _ int) { measure(b) }},
 	)
 }
 
@@ -129,7 +131,9 @@ func BenchmarkWishToDriverCall(b *testing.B) {
 // neither writes the status of the node. The figure is for one of the two changes.
 func BenchmarkOneChangedPod(b *testing.B) {
 	measure := func(b *testing.B, f *fleet.Fleet, change func(*fleet.Attachment)) {
+		cpu := cpuTime()
 		each(b, f.Shuffled(), change)
+		b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/1e3/float64(2*b.N), "cpu-us/change")
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/1e3/float64(2*b.N), "us/change")
 	}
 	compare(b, "n", allSizes,
@@ -180,20 +184,24 @@ func BenchmarkOneChangedPod(b *testing.B) {
 func BenchmarkConverge(b *testing.B) {
 	measure := func(b *testing.B, n int, prepare func(f *fleet.Fleet) (converge, stop func())) {
 		f, _ := fleetOf(n)
+		var cpu time.Duration
 		for b.Loop() {
 			b.StopTimer()
 			converge, stop := prepare(f)
 			if n > 1000 {
 				runtime.GC()
 			}
+			before := cpuTime()
 			b.StartTimer()
 			converge()
 			b.StopTimer()
+			cpu += cpuTime() - before
 			stop()
 			b.StartTimer()
 		}
 		perAttach := float64(b.Elapsed().Nanoseconds()) / float64(b.N) / float64(n)
 		b.ReportMetric(perAttach, "ns/attach")
+		b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N)/float64(n), "cpu-ns/attach")
 		b.ReportMetric(1e9/perAttach, "attaches/s")
 	}
 	compare(b, "n", []int{1_000, 30_000, 100_000, 300_000},
