@@ -49,7 +49,7 @@ func (run *Run) Write(w io.Writer) (Summary, error) {
 func (run *Run) header(out *strings.Builder) {
 	var parts []string
 	for _, c := range []struct{ key, name string }{
-		{"go", "Go"}, {"k8s.io/kubernetes", "Kubernetes"}, {"github.com/cilium/statedb", "StateDB"}, {"cpu", ""}, {"gomaxprocs", "GOMAXPROCS"},
+		{"go", ""}, {"k8s.io/kubernetes", "Kubernetes"}, {"github.com/cilium/statedb", "StateDB"}, {"cpu", ""}, {"gomaxprocs", "GOMAXPROCS"},
 	} {
 		if v := run.Config[c.key]; v != "" {
 			parts = append(parts, strings.TrimSpace(c.name+" "+v))
