@@ -7,6 +7,7 @@ require (
 	github.com/cilium/statedb v0.9.4
 	github.com/go-logr/logr v1.4.4
 	github.com/stateofworld/stateofworld v0.0.0
+	github.com/stretchr/testify v1.12.1
 	golang.org/x/time v0.15.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2

@@ -25,19 +25,24 @@ var (
 // reserve is how many attachments a fleet has beyond its size, to be wished in the benchmark.
 const reserve = 2_000
 
-// fleetOf returns the fleet of n attachments, and the one of n+reserve that begins with them. All but very large ones are made
-// once: their objects are there while everything is measured, as they are in the informers of a controller.
+// fleetOf returns the fleet of n attachments, and the one of n+reserve that begins with them. They are made once: their objects
+// are there while everything is measured, as they are in the informers of a controller.
 func fleetOf(n int) (f, more *fleet.Fleet) {
 	fleets.Lock()
 	defer fleets.Unlock()
 	more = fleets.of[n]
 	if more == nil {
 		more = newFleet(n + reserve)
-		if n <= 100_000 {
-			fleets.of[n] = more
-		}
+		fleets.of[n] = more
 	}
 	return &fleet.Fleet{Nodes: more.Nodes[:(n+fleet.PerNode-1)/fleet.PerNode], Attachments: more.Attachments[:n:n]}, more
+}
+
+// forget drops the fleet, so that the collector need not walk it any more.
+func forget(n int) {
+	fleets.Lock()
+	defer fleets.Unlock()
+	delete(fleets.of, n)
 }
 
 var fleets = struct {
@@ -145,6 +150,16 @@ func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
+	}
+}
+
+// waitSignal waits for a signal, but not for ever.
+func waitSignal(tb testing.TB, ch <-chan struct{}, late <-chan time.Time) {
+	tb.Helper()
+	select {
+	case <-ch:
+	case <-late:
+		tb.Fatalf("nothing after %v", callLimit)
 	}
 }
 

@@ -220,6 +220,7 @@ func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, strin
 type nodeAPI struct {
 	indexer clientcache.Indexer
 	takes   atomic.Int64 // a time.Duration
+	reads   atomic.Int64
 	writes  atomic.Int64
 }
 
@@ -236,6 +237,7 @@ func newNodeAPI(tb testing.TB, f *fleet.Fleet) *nodeAPI {
 }
 
 func (api *nodeAPI) node(name types.NodeName) (*v1.Node, error) {
+	api.reads.Add(1)
 	obj, ok, err := api.indexer.GetByKey(string(name))
 	if err == nil && !ok {
 		err = apierrors.NewNotFound(v1.Resource("nodes"), string(name))

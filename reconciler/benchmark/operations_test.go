@@ -31,7 +31,7 @@ func opVolumes(m int) (known, unknown []v1.UniqueVolumeName) {
 }
 
 // knownOurs returns operations of which m are known: half of them run, half have failed and are in back-off.
-func knownOurs(b *testing.B, m int) (o *executor.Operations, known, unknown []v1.UniqueVolumeName) {
+func knownOurs(b testing.TB, m int) (o *executor.Operations, known, unknown []v1.UniqueVolumeName) {
 	b.Helper()
 	o, err := executor.NewOperations(executor.Options{Backoff: executor.Backoff{Base: time.Hour, Cap: time.Hour}})
 	if err != nil {
@@ -59,7 +59,7 @@ func knownOurs(b *testing.B, m int) (o *executor.Operations, known, unknown []v1
 	return o, known, unknown
 }
 
-func knownKube(b *testing.B, m int) (o nestedpendingoperations.NestedPendingOperations, known, unknown []v1.UniqueVolumeName) {
+func knownKube(b testing.TB, m int) (o nestedpendingoperations.NestedPendingOperations, known, unknown []v1.UniqueVolumeName) {
 	b.Helper()
 	o = nestedpendingoperations.NewNestedPendingOperations(true)
 	release := make(chan struct{})

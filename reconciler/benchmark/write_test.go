@@ -193,7 +193,7 @@ func BenchmarkWriteDuringFullRead(b *testing.B) {
 			reportPercentiles(b, took)
 		})
 	}
-	const many, few = 4000, 60
+	const many, few = 4000, 30
 	compare(b, "n", allSizes,
 		side{name: "ours", run: func(b *testing.B, n int) {
 			o, f := filledOurs(b, n)

@@ -48,7 +48,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.IntVar(&o.samples, "samples", 1000, "how many wishes to time after that, one after another")
 	flags.DurationVar(&o.idle, "idle", 5*time.Second, "how long to watch it do nothing")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long all of it may take")
-	flags.Int64Var(&mib, "memory", mib, "MiB that the process may take at its peak; the garbage collector is told three quarters of it, 0 = any")
+	flags.Int64Var(&mib, "memory", mib, "MiB that the process may take at its peak; the garbage collector is told a little less, 0 = any")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if o.limit > 0 {
 		// The limit is for the heap and what the runtime adds to it, and a soft one: the rest is for what it cannot hold back.
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.limit / 4 * 3))
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.limit / 16 * 15))
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
