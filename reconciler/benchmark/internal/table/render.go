@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,10 +167,10 @@ func number(v float64) string {
 	switch {
 	case v >= 100:
 		return thousands(int(v + 0.5))
+	case v == math.Trunc(v):
+		return strconv.Itoa(int(v))
 	case v >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
-	case v == 0:
-		return "0"
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
