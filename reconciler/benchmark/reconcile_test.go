@@ -186,6 +186,7 @@ func BenchmarkOneChangedPod(b *testing.B) {
 func BenchmarkConverge(b *testing.B) {
 	measure := func(b *testing.B, n int, prepare func(f *fleet.Fleet) (converge, stop func())) {
 		f, _ := fleetOf(n) // the largest is shared by the sides, and dropped afterwards
+		b.ReportAllocs()
 		var cpu time.Duration
 		for b.Loop() {
 			b.StopTimer()

@@ -133,7 +133,7 @@ func moreIsBetter(unit string) bool { return unit == "ops/s" }
 // format writes a figure as a person would.
 func format(v float64, unit string) string {
 	ns := map[string]float64{
-		"ns/op": 1, "ns/question": 1, "ns/mixed": 1, "ns/attach": 1, "us/change": 1e3,
+		"ns/op": 1, "ns/question": 1, "ns/mixed": 1, "ns/attach": 1, "cpu-ns/attach": 1, "us/change": 1e3, "cpu-us/change": 1e3,
 		"p50-us": 1e3, "p99-us": 1e3, "ms/read": 1e6, "ms/all": 1e6,
 	}
 	if scale, ok := ns[unit]; ok {
