@@ -179,6 +179,7 @@ func TestNeitherSideDetachesWhatTheNodeUses(t *testing.T) {
 	node.Status.VolumesInUse = []v1.UniqueVolumeName{a.Volume}
 
 	o := oursConverged(t, f, 1, checks(api))
+	api.reads.Store(0)
 	o.deletePod(a)
 	waitFor(t, callLimit, func() bool { return api.reads.Load() > 0 && o.rc.Stats().Pending == 0 })
 	require.Zero(t, o.driver.detached.Load())
