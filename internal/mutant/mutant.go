@@ -25,10 +25,14 @@ type Mutant struct {
 }
 
 // Run fails for each mutant that the test of the package under test does not notice. args are further arguments for go test. It runs the tests one
-// after another, with the source tree left as it is, and only with the flag -mutants, since each compiles the package anew.
+// after another, with the source tree left as it is, and only with the flag -mutants, since each compiles the package anew. Without the flag it sees
+// that there still is a place for every fault.
 func Run(t *testing.T, test string, mutants []Mutant, args ...string) {
 	t.Helper()
 	if !*enabled {
+		for _, m := range mutants {
+			breakFiles(t, m.Edits)
+		}
 		t.Skip("needs -mutants: it compiles the package once for each fault")
 	}
 	for _, m := range mutants {
@@ -45,9 +49,10 @@ func Run(t *testing.T, test string, mutants []Mutant, args ...string) {
 	}
 }
 
-// overlay writes the broken files and the file that tells the go command of them.
-func overlay(t *testing.T, edits []Edit) string {
-	dir, broken, replace := t.TempDir(), map[string]string{}, map[string]string{}
+// breakFiles returns what the broken files contain, by path.
+func breakFiles(t *testing.T, edits []Edit) map[string]string {
+	t.Helper()
+	broken := map[string]string{}
 	for _, e := range edits {
 		path, err := filepath.Abs(e.File)
 		require.NoError(t, err)
@@ -59,7 +64,13 @@ func overlay(t *testing.T, edits []Edit) string {
 		require.Contains(t, broken[path], e.Old, "the place of the fault has changed: mend this test")
 		broken[path] = strings.Replace(broken[path], e.Old, e.New, 1)
 	}
-	for path, source := range broken {
+	return broken
+}
+
+// overlay writes the broken files and the file that tells the go command of them.
+func overlay(t *testing.T, edits []Edit) string {
+	dir, replace := t.TempDir(), map[string]string{}
+	for path, source := range breakFiles(t, edits) {
 		replace[path] = filepath.Join(dir, strings.ReplaceAll(path, string(filepath.Separator), "_"))
 		require.NoError(t, os.WriteFile(replace[path], []byte(source), 0o600))
 	}
