@@ -19,7 +19,8 @@ import (
 
 // A simulated cluster that breaks: machines, kubelets, an API whose events come late, a storage back end that loses replies,
 // a controller that is killed. One seed is one run; rapid draws the actions, shrinks a run that fails, and prints the flag
-// that replays it. The number of runs is -rapid.checks, their length -rapid.steps.
+// that replays it: the same actions, while what goroutines do at one moment may come in another order. The number of runs is
+// -rapid.checks, their length -rapid.steps.
 func TestSimulatedCluster(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSim(t)
@@ -83,6 +84,8 @@ type sim struct {
 	behind  map[cache.Pair]bool // attached behind the controller's back
 	lost    map[cache.Pair]bool // detached behind the controller's back
 	late    []simCall           // calls that nobody waits for
+
+	told struct{ calls, writes int } // how many are in the trace
 
 	old      *fake.World // the world of a controller that should not be there any more, or nil
 	oldCalls map[simCall]bool
@@ -186,6 +189,7 @@ func (s *sim) checkStep(t *rapid.T) {
 	for _, c := range calls {
 		s.calls[c] = true
 	}
+	s.record(t)
 	if problems := s.w.Check(); len(problems) > 0 {
 		t.Fatalf("%s", strings.Join(problems, "\n"))
 	}
@@ -199,6 +203,19 @@ func (s *sim) checkStep(t *rapid.T) {
 		require.LessOrEqual(t, len(writers), 1, "exclusive volume %s is written to by %v", v, writers)
 	}
 	s.checkExplanations(t)
+}
+
+// record tells what has happened since the last time, for who reads the trace of a run that failed. What happens at one
+// moment has no order.
+func (s *sim) record(t *rapid.T) {
+	calls, writes := s.w.Driver.Calls(), s.w.Reports.Writes()
+	for _, line := range slices.Sorted(slices.Values(calls[s.told.calls:])) {
+		t.Logf("  %s: %s", s.w.Clock.Now().Format(time.TimeOnly), line)
+	}
+	for _, line := range slices.Sorted(slices.Values(writes[s.told.writes:])) {
+		t.Logf("  %s: report of %s", s.w.Clock.Now().Format(time.TimeOnly), line)
+	}
+	s.told.calls, s.told.writes = len(calls), len(writes)
 }
 
 // checkCall looks at a call that has just come to the driver.
