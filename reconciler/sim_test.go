@@ -226,6 +226,9 @@ func (s *sim) checkCall(t *rapid.T, c simCall) {
 		return
 	}
 	require.True(t, s.fed, "%s: the controller has not heard of every pod yet", c)
+	if !s.usurped && s.nodes[c.node] != nil {
+		require.NotContains(t, s.w.Reports.Content(c.node), c.volume, "%s: the kubelet may still mount it", c)
+	}
 	s.checkDetach(t, c)
 }
 
