@@ -53,5 +53,34 @@ func TestTheSimulatedClusterNoticesFaults(t *testing.T) {
 		{Name: "takes an unknown outcome of a detach for done", Edits: []mutant.Edit{
 			{File: "../executor/operation_executor.go", Old: "d.record(d.executor.actual.MarkVolumeAsUncertain(d.volume, d.spec, d.node))", New: "d.executor.actual.MarkVolumeAsDetached(d.volume, d.node)"},
 		}},
+		{Name: "takes what a verification leaves out for detached", Edits: []mutant.Edit{
+			{File: "../executor/verify.go", Old: "case NotAttached:", New: "case NotAttached, VerifyUnknown:"},
+		}},
+		{Name: "takes a verification that failed for an answer", Edits: []mutant.Edit{
+			{File: "../executor/verify.go", Old: "answers = nil // S6", New: "// S6"},
+			{File: "../executor/verify.go", Old: "case NotAttached:", New: "case NotAttached, VerifyUnknown:"},
+		}},
+		{Name: "ignores where the back end says that it is", Edits: []mutant.Edit{
+			{File: "../executor/operation_executor.go", Old: "if !ok || a.outcome == Unknown {", New: "if true || !ok || dangling == nil {"},
+		}},
 	}, "-rapid.checks=3000", "-rapid.steps=80", "-rapid.nofailfile", "-rapid.shrinktime=1s")
+}
+
+// The simulation decides and starts without a moment in between. There is a test of that moment.
+func TestTheTestOfRacesNoticesFaults(t *testing.T) {
+	mutant.Run(t, "TestAChangeBetweenDecisionAndStartStopsTheOperation", []mutant.Mutant{
+		{Name: "does not look at the epoch of an exclusive volume", Edits: []mutant.Edit{
+			{File: "operate.go", Old: "if exclusive && r.actual.VolumeEpoch(pair.Volume) != volumeEpoch ||", New: "_ = volumeEpoch\n\t\t\tif"},
+		}},
+		{Name: "does not look at the epoch of a pair", Edits: []mutant.Edit{
+			{File: "operate.go", Old: "!exclusive && r.actual.Epoch(pair.Volume, pair.Node) != epoch {", New: "epoch == 1<<63 {"},
+		}},
+		{Name: "does not look whether it is wished again", Edits: []mutant.Edit{
+			{File: "operate.go", Old: "|| r.desired.VolumeExists(pair.Volume, pair.Node) {", New: "{"},
+		}},
+		{Name: "does not look whether it is detached already", Edits: []mutant.Edit{
+			{File: "operate.go", Old: "if r.actual.Epoch(pair.Volume, pair.Node) != epoch || r.desired", New: "_ = epoch\n\t\t\tif r.desired"},
+			{File: "operate.go", Old: "if err := r.actual.RemoveVolumeFromReportAsAttached(pair.Volume, pair.Node); err != nil {", New: "if err := error(nil); err != nil {"},
+		}},
+	})
 }
