@@ -218,10 +218,14 @@ func (w *ActualStateOfWorld) tell(c *changes) {
 	c.reports.tell(&w.reportSubscribers, cmp.Compare)
 }
 
-// Nodes yields the nodes that have attachments or of which anything is known, in no order. The lock is not
-// held while yielding; a node that is there from beginning to end is yielded exactly once.
+// Nodes yields the nodes that have attachments or of which anything is known, in the order of their names. The
+// lock is not held while yielding; a node that is there from beginning to end is yielded exactly once.
 func (w *ActualStateOfWorld) Nodes() iter.Seq[types.NodeName] {
 	return func(yield func(types.NodeName) bool) {
-		walkNodes(&w.mu, w.index.nodes, func(*actualNodeEntry) bool { return true }, yield)
+		for _, name := range sortedNodes(&w.mu, w.index.nodes, func(*actualNodeEntry) bool { return true }) {
+			if !yield(name) {
+				return
+			}
+		}
 	}
 }

@@ -103,7 +103,8 @@ func (w *ActualStateOfWorld) AttachedVolumes() iter.Seq[AttachedVolume] {
 	}
 }
 
-// Pairs yields all pairs that are Attached or Uncertain, as [ActualStateOfWorld.AttachedVolumes] does.
+// Pairs yields all pairs that are Attached or Uncertain, by node. The lock is not held while yielding; a pair that is
+// there from beginning to end is yielded exactly once.
 func (w *ActualStateOfWorld) Pairs() iter.Seq[Pair] {
 	return func(yield func(Pair) bool) { w.index.walkPairs(&w.mu, yield) }
 }

@@ -194,11 +194,15 @@ func (w *DesiredStateOfWorld) NodeExists(node types.NodeName) bool {
 	return n != nil && n.data.known
 }
 
-// Nodes yields the known nodes, in no order. The lock is not held while yielding; a node that is known from
-// beginning to end is yielded exactly once.
+// Nodes yields the known nodes, in the order of their names. The lock is not held while yielding; a node that is
+// known from beginning to end is yielded exactly once.
 func (w *DesiredStateOfWorld) Nodes() iter.Seq[types.NodeName] {
 	return func(yield func(types.NodeName) bool) {
-		walkNodes(&w.mu, w.index.nodes, func(n *desiredNodeEntry) bool { return n.data.known }, yield)
+		for _, name := range sortedNodes(&w.mu, w.index.nodes, func(n *desiredNodeEntry) bool { return n.data.known }) {
+			if !yield(name) {
+				return
+			}
+		}
 	}
 }
 

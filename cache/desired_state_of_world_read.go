@@ -84,7 +84,8 @@ func (w *DesiredStateOfWorld) VolumesToAttach() iter.Seq[VolumeToAttach] {
 	}
 }
 
-// Pairs yields the pair of each wish, also of those of deleted nodes, as [DesiredStateOfWorld.VolumesToAttach] does.
+// Pairs yields the pair of each wish, also of those of deleted nodes, by node. The lock is not held while yielding; a
+// wish that is there from beginning to end is yielded exactly once.
 func (w *DesiredStateOfWorld) Pairs() iter.Seq[Pair] {
 	return func(yield func(Pair) bool) { w.index.walkPairs(&w.mu, yield) }
 }

@@ -265,12 +265,22 @@ func (x *index[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, P]),
 	pause()
 }
 
-// walkPairs yields every pair, in no order, by the rules of walk.
+// walkPairs yields every pair, node by node in the order of their names, by the rules of walk.
 func (x *index[V, N, P]) walkPairs(mu *sync.RWMutex, yield func(Pair) bool) {
 	chunk := make([]Pair, 0, chunkSize)
-	x.walk(mu, func(p *pairEntry[V, N, P]) {
-		chunk = append(chunk, Pair{Volume: p.volume.name, Node: p.node.name})
-	}, func() bool { return flush(&chunk, yield) })
+	visit := func(p *pairEntry[V, N, P]) { chunk = append(chunk, Pair{Volume: p.volume.name, Node: p.node.name}) }
+	pause := func() bool { return flush(&chunk, yield) }
+	for _, name := range sortedNodes(mu, x.nodes, func(*nodeEntry[V, N, P]) bool { return true }) {
+		mu.RLock()
+		if n := x.nodes[name]; n != nil && !n.walk(mu, visit, pause) {
+			return
+		}
+		mu.RUnlock()
+		if len(chunk) >= chunkSize && !pause() {
+			return
+		}
+	}
+	pause()
 }
 
 // touch reads every pair of the node once. The reads do not depend on each other, so that the processor has
@@ -315,35 +325,24 @@ func (n *nodeEntry[V, N, P]) walk(mu *sync.RWMutex, visit func(*pairEntry[V, N, 
 	return true
 }
 
-// walkNodes yields the names of the nodes that match. It never holds the lock for longer than a chunk, and
-// not while yielding.
-func walkNodes[V, N, P any](mu *sync.RWMutex, nodes map[types.NodeName]*nodeEntry[V, N, P], match func(*nodeEntry[V, N, P]) bool, yield func(types.NodeName) bool) {
-	chunk := make([]types.NodeName, 0, chunkSize)
-	flush := func() bool {
-		for _, name := range chunk {
-			if !yield(name) {
-				return false
-			}
-		}
-		chunk = chunk[:0]
-		return true
-	}
-	seen := 0
+// sortedNodes returns the names of the nodes that match. It never holds the lock for longer than a chunk. A node that is
+// there from beginning to end is among them.
+func sortedNodes[V, N, P any](mu *sync.RWMutex, nodes map[types.NodeName]*nodeEntry[V, N, P], match func(*nodeEntry[V, N, P]) bool) []types.NodeName {
 	mu.RLock()
+	names := make([]types.NodeName, 0, len(nodes))
+	seen := 0
 	for name, n := range nodes {
 		if match(n) {
-			chunk = append(chunk, name)
+			names = append(names, name)
 		}
 		if seen++; seen%chunkSize == 0 {
 			mu.RUnlock()
-			if !flush() {
-				return
-			}
 			mu.RLock()
 		}
 	}
 	mu.RUnlock()
-	flush()
+	slices.Sort(names)
+	return names
 }
 
 // check compares both sides of the index.

@@ -17,23 +17,29 @@ import (
 func (w *World) WaitIdle() {
 	w.T.Helper()
 	deadline := time.Now().Add(30 * time.Second) // of real time: only a deadlock takes so long
+	w.waitQuiet(deadline)                        // what the clock or the test has set going comes before the decisions that it may matter to
 	for rounds := 0; ; rounds++ {
 		n := w.Reconciler.Step(w.T.Context())
-		for spins := 0; !w.quiet(); spins++ {
-			if time.Now().After(deadline) {
-				w.T.Fatalf("the world does not come to rest; pending: %v", w.Reconciler.Operations().Pendings())
-			}
-			if spins < 100 {
-				runtime.Gosched()
-			} else {
-				time.Sleep(20 * time.Microsecond)
-			}
-		}
+		w.waitQuiet(deadline)
 		if due, ok := w.Reconciler.NextDue(); n == 0 && (!ok || due.After(w.Clock.Now())) {
 			return
 		}
 		if rounds > 100_000 {
 			w.T.Fatalf("the world does not come to rest after %d rounds: %v", rounds, w.Reconciler.Explanations())
+		}
+	}
+}
+
+func (w *World) waitQuiet(deadline time.Time) {
+	w.T.Helper()
+	for spins := 0; !w.quiet(); spins++ {
+		if time.Now().After(deadline) {
+			w.T.Fatalf("the world does not come to rest; pending: %v", w.Reconciler.Operations().Pendings())
+		}
+		if spins < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(20 * time.Microsecond)
 		}
 	}
 }

@@ -17,8 +17,6 @@ type book struct {
 	pairs map[cache.Pair]*entry
 	// waiting: by volume, the nodes that wait for its attachments elsewhere to change.
 	waiting map[v1.UniqueVolumeName][]types.NodeName
-	// attaching: by exclusive volume, the node that an attach is in flight for.
-	attaching map[v1.UniqueVolumeName]types.NodeName
 	// nodes are those that are known to exist.
 	nodes map[types.NodeName]struct{}
 }
@@ -36,15 +34,13 @@ type entry struct {
 
 // reading is a copy of what a decision needs of the book.
 type reading struct {
-	inFlight  string
-	refusal   Refusal
-	attaching types.NodeName // another node that an attach of the exclusive volume is in flight for
+	inFlight string
+	refusal  Refusal
 }
 
 func (b *book) init() {
 	b.pairs = map[cache.Pair]*entry{}
 	b.waiting = map[v1.UniqueVolumeName][]types.NodeName{}
-	b.attaching = map[v1.UniqueVolumeName]types.NodeName{}
 	b.nodes = map[types.NodeName]struct{}{}
 }
 
@@ -68,11 +64,6 @@ func (b *book) read(pair cache.Pair) (r reading) {
 		r.inFlight = e.inFlight
 		if e.refusal != nil {
 			r.refusal = *e.refusal
-		}
-	}
-	if len(b.attaching) > 0 {
-		if node := b.attaching[pair.Volume]; node != pair.Node {
-			r.attaching = node
 		}
 	}
 	return r
@@ -134,25 +125,19 @@ func (e *entry) setReason(r Reason, now time.Time) bool {
 }
 
 // begin notes that an operation of the pair is about to start.
-func (b *book) begin(pair cache.Pair, operation string, exclusive bool, reason Reason, now time.Time) {
+func (b *book) begin(pair cache.Pair, operation string, reason Reason, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entryLocked(pair)
 	e.inFlight = operation
 	e.setReason(reason, now)
 	b.unwaitLocked(pair)
-	if exclusive {
-		b.attaching[pair.Volume] = pair.Node
-	}
 }
 
 // end notes that the operation is not in flight any more, and why it was refused, if it was.
 func (b *book) end(pair cache.Pair, refusal *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.attaching[pair.Volume] == pair.Node {
-		delete(b.attaching, pair.Volume)
-	}
 	if e := b.pairs[pair]; e != nil {
 		e.inFlight, e.refusal = "", refusal
 	}

@@ -63,7 +63,6 @@ func (r *Reconciler) readFacts(f *view, pair cache.Pair, entry *reading) {
 	case wished && f.State != cache.Attached:
 		f.AttachFailures, _ = r.ops.Failures(operationKey(pair), executor.OpAttach)
 		if f.Exclusive {
-			f.PendingOn = entry.attaching
 			r.readElsewhere(f, wish)
 		}
 	case !wished && f.State != cache.Detached:
@@ -77,6 +76,10 @@ func (r *Reconciler) readFacts(f *view, pair cache.Pair, entry *reading) {
 // readElsewhere finds what keeps an exclusive volume from being attached: its other attachments, an older wish, an
 // operation for another node.
 func (r *Reconciler) readElsewhere(f *view, own cache.Wish) {
+	// Only what this reconciler started wakes the pair at its end.
+	if op, ok := r.ops.Pending(executor.Key{Volume: f.Pair.Volume}); ok && op.Node != f.Pair.Node && (op.Name == executor.OpAttach || op.Name == executor.OpDetach) {
+		f.PendingOn = op.Node
+	}
 	if f.volumeEpoch != 0 {
 		var buf [4]cache.AttachedVolume
 		for _, av := range r.actual.AppendAttachments(buf[:0], f.Pair.Volume) {

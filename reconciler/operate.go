@@ -79,7 +79,7 @@ func (r *Reconciler) startDetach(ctx context.Context, f *view, d Decision) time.
 
 // begin notes the operation before it starts: it may have finished before the executor returns.
 func (r *Reconciler) begin(f *view, d Decision, operation string, reason Reason) {
-	r.book.begin(f.Pair, operation, f.Exclusive && operation == executor.OpAttach, reason, f.Now)
+	r.book.begin(f.Pair, operation, reason, f.Now)
 	if r.cfg.Observer.Decided != nil {
 		r.cfg.Observer.Decided(f.Pair, d)
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) started(f *view, err error, backoff Reason) time.Time {
 		d.Reason, d.Until, d.Attempts, d.LastErr = backoff, inBackoff.Until, inBackoff.Attempts, inBackoff.LastErr
 	case errors.As(err, &exists):
 		d.Reason, d.LastErr, d.Blocker = OperationElsewhere, nil, exists.Pending.Node
-		if r.book.wait(f.Pair); !r.ops.IsOperationPending(operationKey(f.Pair)) {
+		if r.book.wait(f.Pair); !r.ops.IsOperationPending(exists.Key) {
 			return f.Now // it ended before this pair could be woken by its end
 		}
 	}

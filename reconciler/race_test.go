@@ -1,6 +1,7 @@
 package reconciler_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/stateofworld/stateofworld/cache"
+	"github.com/stateofworld/stateofworld/executor"
 	"github.com/stateofworld/stateofworld/fake"
 	"github.com/stateofworld/stateofworld/reconciler"
 )
@@ -101,3 +103,39 @@ func TestAChangeBetweenDecisionAndStartStopsTheOperation(t *testing.T) {
 
 // started reports whether an operation has passed its check.
 func started(w *fake.World) bool { return len(w.Reconciler.Operations().Pendings()) > 0 }
+
+// An operation for another node that begins between decision and start is waited for, and not asked about again and again; also
+// when it is not the reconciler's, so that nobody tells of its end.
+func TestAnOperationThatBeginsElsewhereMeanwhileIsWaitedFor(t *testing.T) {
+	for at := 1; at <= 3; at++ { // before, between and after the facts are read; nothing is reserved yet
+		clock := &hookClock{}
+		w := fake.NewWorld(t, fake.WithConfig(func(c *reconciler.Config) {
+			clock.FakeClock = c.Clock.(*clocktesting.FakeClock)
+			c.Clock = clock
+		}))
+		w.Node("a", "b")
+		w.Pod("p", "v", "a")
+		release := make(chan struct{})
+		calls := 0
+		hook := func() {
+			if calls++; calls == at {
+				require.NoError(t, w.Reconciler.Operations().Start(t.Context(), executor.Operation{
+					Key: executor.Key{Volume: fake.VolumeName("v"), Node: "b"},
+					Run: func(context.Context) error { <-release; return nil },
+				}))
+			}
+		}
+		clock.hook.Store(&hook)
+		for range 20 {
+			w.Reconciler.Step(t.Context())
+		}
+		none := func() {}
+		clock.hook.Store(&none)
+		require.Zero(t, w.Driver.Count(fake.Attach, "v", "a"), "at %d", at)
+		require.LessOrEqual(t, w.Reconciler.Stats().Evaluations, uint64(3), "at %d", at)
+		close(release)
+		require.NoError(t, w.Reconciler.Operations().Wait(t.Context()))
+		w.Advance(time.Minute)
+		require.Equal(t, cache.Attached, w.State("v", "a"), "at %d", at)
+	}
+}

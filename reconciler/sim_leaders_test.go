@@ -20,6 +20,7 @@ import (
 func (s *sim) crash(*rapid.T) {
 	s.becomesLate(blockedCalls(s.w.Driver))
 	s.w.Restart()
+	s.w.Reconciler.Step(s.t.Context()) // it listens before there is anything to decide on
 	s.fed, s.events, s.parked = false, [2][]func(){}, map[string]func(){}
 	clear(s.calls)
 	for _, n := range simNodes {

@@ -1,7 +1,9 @@
 package reconciler_test
 
 import (
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,45 +21,72 @@ import (
 
 // A simulated cluster that breaks: machines, kubelets, an API whose events come late, a storage back end that loses replies,
 // a controller that is killed. One seed is one run; rapid draws the actions, shrinks a run that fails, and prints the flag
-// that replays it: the same actions, while what goroutines do at one moment may come in another order. The number of runs is
-// -rapid.checks, their length -rapid.steps.
+// that replays it. The number of runs is -rapid.checks, their length -rapid.steps.
 func TestSimulatedCluster(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := newSim(t)
-		t.Repeat(map[string]func(*rapid.T){
-			"":                   s.checkStep,
-			"pod is created":     s.createPod,
-			"pod goes":           s.deletePod,
-			"pod moves":          s.movePod,
-			"events arrive":      s.deliver,
-			"kubelet works":      s.kubeletWorks,
-			"kubelet works more": s.kubeletWorks,
-			"machine hangs":      s.machineHangs,
-			"machine dies":       s.machineDies,
-			"machine recovers":   s.machineRecovers,
-			"health is noticed":  s.healthIsNoticed,
-			"node is deleted":    s.deleteNode,
-			"node comes back":    s.recreateNode,
-			"back end answers":   s.answer,
-			"back end works":     s.answerWell,
-			"API has trouble":    s.apiTrouble,
-			"API recovers":       s.apiRecovers,
-			"live check fails":   s.liveTrouble,
-			"time passes":        s.timePasses,
-			"controller dies":    s.crash,
-			"all goes well":      s.goodTimes,
-			"node events lag":    s.nodesLag,
-			"is back unseen":     s.recoversUnseen,
-			"late work is done":  s.lateWork,
-			"attached by hand":   s.attachByHand,
-			"attachment is lost": s.loseAttachment,
-			"is verified":        s.verify,
-			"is usurped":         s.usurp,
-			"old leader's call":  s.answerOldLeader,
-			"old leader stops":   s.oldLeaderStops,
-		})
-		s.finish(t)
+	oneAtATime(t)
+	rapid.Check(t, func(t *rapid.T) { simulate(t) })
+}
+
+// What a simulation finds can be looked at again: the same seed is the same run, byte by byte, unless the operating system takes
+// the processor away at the wrong moment.
+func TestOneSeedIsOneSimulatedCluster(t *testing.T) {
+	oneAtATime(t)
+	simulation := rapid.Custom(simulate)
+	bytes := 0
+	for seed := range 200 {
+		log, again := simulation.Example(seed), ""
+		for tries := 0; tries < 5 && log != again; tries++ {
+			again = simulation.Example(seed)
+		}
+		require.Equal(t, log, again, "seed %d", seed)
+		bytes += len(log)
+	}
+	require.Greater(t, bytes, 100_000, "there is something to compare")
+}
+
+// oneAtATime lets goroutines run one after the other, each until it waits, so that what they do at one moment has an order.
+func oneAtATime(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+// simulate plays a cluster, and returns what happened in it.
+func simulate(t *rapid.T) string {
+	s := newSim(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"":                   s.checkStep,
+		"pod is created":     s.createPod,
+		"pod goes":           s.deletePod,
+		"pod moves":          s.movePod,
+		"events arrive":      s.deliver,
+		"kubelet works":      s.kubeletWorks,
+		"kubelet works more": s.kubeletWorks,
+		"machine hangs":      s.machineHangs,
+		"machine dies":       s.machineDies,
+		"machine recovers":   s.machineRecovers,
+		"health is noticed":  s.healthIsNoticed,
+		"node is deleted":    s.deleteNode,
+		"node comes back":    s.recreateNode,
+		"back end answers":   s.answer,
+		"back end works":     s.answerWell,
+		"API has trouble":    s.apiTrouble,
+		"API recovers":       s.apiRecovers,
+		"live check fails":   s.liveTrouble,
+		"time passes":        s.timePasses,
+		"controller dies":    s.crash,
+		"all goes well":      s.goodTimes,
+		"node events lag":    s.nodesLag,
+		"is back unseen":     s.recoversUnseen,
+		"late work is done":  s.lateWork,
+		"attached by hand":   s.attachByHand,
+		"attachment is lost": s.loseAttachment,
+		"is verified":        s.verify,
+		"is usurped":         s.usurp,
+		"old leader's call":  s.answerOldLeader,
+		"old leader stops":   s.oldLeaderStops,
 	})
+	s.finish(t)
+	return s.log.String()
 }
 
 type sim struct {
@@ -85,7 +114,8 @@ type sim struct {
 	lost    map[cache.Pair]bool // detached behind the controller's back
 	late    []simCall           // calls that nobody waits for
 
-	told struct{ calls, writes int } // how many are in the trace
+	log  strings.Builder
+	told struct{ calls, writes int } // how many are in the log
 
 	old      *fake.World // the world of a controller that should not be there any more, or nil
 	oldCalls map[simCall]bool
@@ -136,6 +166,7 @@ func newSimWorld(t *rapid.T) *fake.World {
 	for _, op := range []fake.Op{fake.Attach, fake.Detach} {
 		w.Driver.Always(op, "", "", fake.Answer{Block: true})
 	}
+	w.Reconciler.Step(t.Context()) // it listens before there is anything to decide on
 	return w
 }
 
@@ -205,15 +236,20 @@ func (s *sim) checkStep(t *rapid.T) {
 	s.checkExplanations(t)
 }
 
-// record tells what has happened since the last time, for who reads the trace of a run that failed. What happens at one
-// moment has no order.
+// record writes down what has happened since the last time.
 func (s *sim) record(t *rapid.T) {
 	calls, writes := s.w.Driver.Calls(), s.w.Reports.Writes()
-	for _, line := range slices.Sorted(slices.Values(calls[s.told.calls:])) {
-		t.Logf("  %s: %s", s.w.Clock.Now().Format(time.TimeOnly), line)
+	lines := slices.Clone(calls[s.told.calls:])
+	for _, line := range writes[s.told.writes:] {
+		lines = append(lines, "report of "+line)
 	}
-	for _, line := range slices.Sorted(slices.Values(writes[s.told.writes:])) {
-		t.Logf("  %s: report of %s", s.w.Clock.Now().Format(time.TimeOnly), line)
+	slices.Sort(lines) // what happens at one moment has no order
+	for _, e := range s.w.Reconciler.Explanations() {
+		fmt.Fprintf(&s.log, "%s\n", e)
+	}
+	for _, line := range lines {
+		t.Logf("  %s: %s", s.w.Clock.Now().Format(time.TimeOnly), line)
+		fmt.Fprintf(&s.log, "%s: %s\n", s.w.Clock.Now().Format(time.TimeOnly), line)
 	}
 	s.told.calls, s.told.writes = len(calls), len(writes)
 }
