@@ -271,6 +271,15 @@ func (l *life) end() {
 		_ = l.lvm.Close(vg0(name))
 	}
 	l.restart()
+	l.advance(time.Hour)
+	// The driver deletes what is answered with "deleted". Until then the volume refers to whatever has its logical volume's name by now.
+	gone, err := l.user.Volumes().List(l.ctx, metav1.ListOptions{})
+	require.NoError(l.t, err)
+	for _, pv := range gone.Items {
+		if pv.Annotations[keys.Lifecycle()] == string(Deleted) {
+			require.NoError(l.t, l.user.Volumes().Delete(l.ctx, pv.Name, metav1.DeleteOptions{}))
+		}
+	}
 	l.advance(6 * time.Hour)
 	l.check()
 	claims, err := l.user.Claims("default").List(l.ctx, metav1.ListOptions{})
