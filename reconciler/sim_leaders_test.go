@@ -123,7 +123,9 @@ func (s *sim) answerOldLeader(t *rapid.T) {
 	others := slices.DeleteFunc(s.w.Driver.AttachedTo(c.volume), func(n types.NodeName) bool { return n == c.node })
 	switch {
 	case c.op == fake.Attach && c.volume != "shared" && len(others) > 0:
-		s.old.Driver.SetAttached(c.volume, others[0], true) // its world learns it
+		for _, n := range simNodes { // its world learns what is
+			s.old.Driver.SetAttached(c.volume, n, slices.Contains(others, n))
+		}
 		a.Err = &executor.DanglingError{Node: others[0], Err: errors.New("attached elsewhere")}
 	case a.Err == nil:
 		s.behindTheBack(c)
