@@ -45,6 +45,16 @@ func TestTheSimulatedNodeNoticesFaults(t *testing.T) {
 		{Name: "does not test what it patches", Edits: []mutant.Edit{
 			{File: "patch.go", Old: "{ *p = append(*p, operation{\"test\", path, value}) }", New: "{}"},
 		}},
+		{Name: "takes the next claim of the name for the one before", Edits: []mutant.Edit{
+			{File: "decide.go", Old: "return c.UID == uid && d.Action == Create", New: "return d.Action == Create"},
+			{File: "patch.go", Old: "{ p.test(\"/metadata/uid\", uid) }", New: "{}"},
+		}},
+		{Name: "takes the claims of two namespaces for one", Edits: []mutant.Edit{
+			{File: "notice.go", Old: "key{claimKind, n.Namespace, n.Name}", New: "key{claimKind, \"default\", n.Name}"},
+		}},
+		{Name: "removes what it was told of when the claim asks for another", Edits: []mutant.Edit{
+			{File: "create.go", Old: "|| !own.intact(name) || own.Ready {", New: "|| !own.intact(name) {"},
+		}},
 		{Name: "takes every orphan at once", Edits: []mutant.Edit{
 			{File: "orphans.go", Old: "\t\t\tcontinue\n\t\t}\n\t\tif now.Sub", New: "\t\t\tripe = append(ripe, f)\n\t\t\tcontinue\n\t\t}\n\t\tif now.Sub"},
 		}},

@@ -54,6 +54,10 @@ func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.Logical
 		case readErr != nil:
 			return false, readErr
 		case successor && v.pinned(&a.rules):
+			// The volume's own has made room, but may still be there under another name, to be wiped.
+			if err := a.finishWipe(ctx, lv.Name); err != nil {
+				return false, fmt.Errorf("finish removing logical volume %s of %s: %w", lv.Name, k, err)
+			}
 			return true, nil
 		case successor: // the volume's own may never have been on this node
 			a.notHere(k, v, lv.Name)
@@ -128,8 +132,8 @@ func (a *Agent) finishWipe(ctx context.Context, name lvm.Name) error {
 		return err
 	}
 	for _, lv := range lvs {
-		if lv.Stage == lvm.StageRemoving && lv.Removed == name.LV {
-			if err := a.backend.Remove(ctx, name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}); err != nil {
+		if lv.Stage == lvm.StageRemoving && lv.Removed == name.LV { // its old name may be another's by now
+			if err := a.backend.Remove(ctx, lv.Name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}); err != nil {
 				return err
 			}
 		}

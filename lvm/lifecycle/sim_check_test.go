@@ -303,7 +303,8 @@ func (s *sim) checkAnswered(t *rapid.T, c *v1.PersistentVolumeClaim) {
 		}
 		least := (spec.Size + extent - 1) / extent * extent
 		differs := have.Size < least || have.Size >= least+round || (have.Layout == lvm.Striped) != spec.Striping
-		require.True(t, ownershipOf(have).UID != c.UID || differs, "%s is the one of claim %s", have.LV, l.name)
+		own := ownershipOf(have)
+		require.True(t, own.UID != c.UID || own.Ready && differs, "%s is the one of claim %s", have.LV, l.name)
 		return
 	}
 	o := spec.options()
