@@ -257,6 +257,7 @@ func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 // The name is free as soon as the logical volume waits to be wiped. That another has it since does not make the wipe done.
 func TestAVolumeWhoseNameIsUsedAgainIsNotDeletedBeforeItIsWiped(t *testing.T) {
 	w := newTestWorld(t, func(c *AgentConfig) { c.Wipe = lvm.WipeSignatures })
+	w.idle()
 	w.owned("pvc-1")
 	for range 2 {
 		w.lvm.FailNext("lvremove", "Can't get lock for vg0")
