@@ -59,6 +59,7 @@ func TestSimulatedNode(t *testing.T) {
 			"old event":                  s.oldEvent,
 			"API has trouble":            s.apiTrouble,
 			"lvm2 has trouble":           s.lvmTrouble,
+			"group is away":              s.groupAway,
 			"dies at a command":          s.dieAtCommand,
 			"dies at a call":             s.dieAtCall,
 			"starts again":               s.startAgain,
