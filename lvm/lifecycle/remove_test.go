@@ -256,6 +256,12 @@ func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 
 // The name is free as soon as the logical volume waits to be wiped. That another has it since does not make the wipe done.
 func TestAVolumeWhoseNameIsUsedAgainIsNotDeletedBeforeItIsWiped(t *testing.T) {
+	for _, there := range []bool{true, false} { // whether the claim that has the name by now is
+		testWipeUnderANameThatIsUsedAgain(t, there)
+	}
+}
+
+func testWipeUnderANameThatIsUsedAgain(t *testing.T, there bool) {
 	w := newTestWorld(t, func(c *AgentConfig) { c.Wipe = lvm.WipeSignatures })
 	w.idle()
 	w.owned("pvc-1")
@@ -270,6 +276,9 @@ func TestAVolumeWhoseNameIsUsedAgainIsNotDeletedBeforeItIsWiped(t *testing.T) {
 	require.Equal(t, "created", w.claimState("data"))
 	require.Equal(t, "deleting Failed", w.volumeState("pvc-1"))
 	require.Len(t, w.lvs(), 2)
+	if !there {
+		w.deleteClaim("data")
+	}
 	w.advance(time.Minute)
 	require.Equal(t, "deleted", w.volumeState("pvc-1"))
 	require.Equal(t, []string{"pvc-1"}, w.lvs())

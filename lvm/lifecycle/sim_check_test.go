@@ -252,15 +252,9 @@ func (s *sim) finish(t *rapid.T) {
 		s.removeClaim(nameOf(&c))
 	}
 	for _, pv := range s.volumes() {
-		if pv.Annotations == nil {
-			pv.Annotations = map[string]string{}
+		if pv.Annotations[keys.Lifecycle()] != string(Deleted) {
+			s.ask(t, &pv, true)
 		}
-		if pv.Annotations[keys.Lifecycle()] == "" {
-			pv.Annotations[keys.Lifecycle()], pv.Annotations[keys.Spec()] = string(Deleting), "vg0/"+pv.Spec.CSI.VolumeHandle
-		}
-		pv.Status.Phase = v1.VolumeReleased
-		s.lift(&pv)
-		s.saveVolume(t, &pv)
 	}
 	s.advance(6 * time.Hour)
 	s.checkStep(t)

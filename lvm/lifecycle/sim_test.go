@@ -44,6 +44,7 @@ func TestSimulatedNode(t *testing.T) {
 			"volume is elsewhere":        s.makeVolumeElsewhere,
 			"removal is asked":           s.askRemoval,
 			"volume is released":         s.releaseVolume,
+			"name is used again":         s.useNameAgain,
 			"removal is taken back":      s.takeBack,
 			"volume goes":                s.deleteVolume,
 			"person makes one":           s.personMakes,
