@@ -21,6 +21,9 @@ func TestTheSimulatedHostNoticesFaults(t *testing.T) {
 		{Name: "formats what is only to be read", Edits: []mutant.Edit{
 			{File: "decide.go", Old: "case f.readOnly:\n\t\treturn 0, ErrUnformattedReadOnly", New: "case false:\n\t\treturn 0, ErrUnformattedReadOnly"},
 		}},
+		{Name: "formats although it must not", Edits: []mutant.Edit{
+			{File: "decide.go", Old: "case f.format == FormatNever:", New: "case false:"},
+		}},
 		{Name: "formats over another filesystem", Edits: []mutant.Edit{
 			{File: "decide.go", Old: "case found.fsType != \"\":\n", New: "case found.fsType != \"\" && f.fsType == \"ext4\":\n\t\treturn stepFormat, nil\n\tcase found.fsType != \"\":\n"},
 			{File: "format.go", Old: "if err := p.stillBlank(ctx, v, device); err != nil {", New: "if err := error(nil); err != nil {"},

@@ -41,6 +41,8 @@ func (s *sim) mountElsewhere(t *rapid.T) {
 	target := "/elsewhere" + d.node
 	s.h.Mkdir(target)
 	s.h.Mount(d.node, target, d.fsType, "rw")
+	d.files["theirs"] = "data of others"
+	s.h.WriteFile(target+"/theirs", []byte(d.files["theirs"]))
 	table := s.h.MountTable()
 	s.foreign = append(s.foreign, table[len(table)-1])
 }

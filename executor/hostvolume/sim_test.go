@@ -65,6 +65,7 @@ type simDisk struct {
 type sim struct {
 	h        *fake.Host
 	env      *hostvolume.Env
+	options  hostvolume.Options
 	disks    []*simDisk       // by number; those that were exchanged, too
 	names    map[int]*simDisk // by the number of the device name: the disk that is attached under it
 	seen     map[int]bool     // that names stand for: a filesystem was seen there
@@ -83,6 +84,13 @@ func newSim(t *rapid.T) *sim {
 		s.attach(t, i)
 		mode := rapid.SampledFrom([]hostvolume.DiskMode{hostvolume.DiskReadWrite, hostvolume.DiskReadWrite, hostvolume.DiskReadWrite, hostvolume.DiskReadOnly, "STRANGE"}).Draw(t, "mode")
 		s.metadata = append(s.metadata, hostvolume.AttachedDisk{DeviceName: fmt.Sprintf("disk%d", i), Mode: mode})
+	}
+	s.options = hostvolume.Options{
+		DeviceWait: -1,
+		StateDir:   rapid.SampledFrom([]string{"/var/lib/agent", "/var/lib/agent", "/var/lib/agent", ""}).Draw(t, "state"),
+		Format:     rapid.SampledFrom([]hostvolume.FormatPolicy{hostvolume.FormatIfBlank, hostvolume.FormatIfBlank, hostvolume.FormatIfBlank, hostvolume.FormatNever}).Draw(t, "format"),
+		Fsck:       rapid.SampledFrom([]hostvolume.FsckPolicy{hostvolume.FsckPreen, hostvolume.FsckPreen, hostvolume.FsckNever}).Draw(t, "fsck"),
+		SkipReplay: rapid.Bool().Draw(t, "skip replay"),
 	}
 	mountAt(s.h, "/srv/a", base+"2/a", base+"-x")
 	s.foreign = s.h.MountTable()
@@ -127,7 +135,10 @@ func (s *sim) look(d *simDisk) { d.content = s.h.ReadDisk(d.node, 0, simDiskSize
 // start starts the process of an agent.
 func (s *sim) start() {
 	s.h.Restart()
-	s.env = &hostvolume.Env{Runner: s.h, Metadata: s.metadata, Options: hostvolume.Options{DeviceWait: -1, StateDir: "/var/lib/agent"}}
+	s.env = &hostvolume.Env{Runner: s.h, Metadata: s.metadata, Options: s.options}
+	if s.options.StateDir == "" { // then it is remembered for the life of the process
+		clear(s.seen)
+	}
 }
 
 // The agent.
@@ -270,6 +281,7 @@ func number(v *v1.Volume) int { return int(v.GCEPersistentDisk.PDName[len("disk"
 func (s *sim) checkFormats(t *rapid.T, spec *v1.PodSpec) {
 	for _, f := range s.h.Formats()[s.formats:] {
 		s.formats++
+		require.Equal(t, hostvolume.FormatIfBlank, s.options.Format)
 		require.False(t, f.HeldData, "%s held data, and was formatted", f.Device)
 		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool {
 			return v.GCEPersistentDisk != nil && s.names[number(&v)] != nil && s.names[number(&v)].node == f.Device

@@ -40,6 +40,12 @@ func (a *Agent) create(ctx context.Context, k key, c claim, spec CreateSpec) err
 	o.Tags = append(slices.Clone(o.Tags), ownerTags(c.UID, k.claim(), name)...)
 	a.book.begun(k, made{LV: name, UID: c.UID})
 	lv, err := a.backend.Create(ctx, o)
+	if errors.Is(err, lvm.ErrExistsMismatch) {
+		var discarded bool
+		if discarded, err = a.discard(ctx, c.UID, name, err); discarded {
+			lv, err = a.backend.Create(ctx, o)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("create logical volume %s for %s: %w", name, k, err)
 	}
@@ -50,6 +56,20 @@ func (a *Agent) create(ctx context.Context, k key, c claim, spec CreateSpec) err
 		return fmt.Errorf("create logical volume %s for %s: %w: %w", name, k, lvm.ErrExistsMismatch, mismatch("owner", string(own.UID), string(c.UID)))
 	}
 	return a.announce(ctx, k, c, spec, lv, own.Ready)
+}
+
+// discard removes what an earlier attempt has made for the same claim, when that asked for something else under the name, and of which nobody was told.
+// Everything else stays, and mismatch is returned.
+func (a *Agent) discard(ctx context.Context, uid types.UID, name lvm.Name, mismatch error) (bool, error) {
+	lv, err := a.backend.Get(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if own := ownershipOf(lv); own.UID != uid || !own.intact(name) || own.Ready {
+		return false, mismatch
+	}
+	err = a.backend.Remove(ctx, name, lvm.RemoveOptions{UUID: lv.UUID})
+	return err == nil, err
 }
 
 // announce writes "created" for a logical volume that is there. announced is whether an earlier attempt may have done so already.

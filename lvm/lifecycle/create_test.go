@@ -531,3 +531,30 @@ func (l lagging) Get(ctx ctxt, name string, o metav1.GetOptions) (*v1.Persistent
 	}
 	return l.ClaimClient.Get(ctx, name, o)
 }
+
+// What a cut-off attempt has made for an earlier request of the same claim is in nobody's use, and in the way of what it asks for now.
+func TestAClaimThatAsksForAnotherSizeAfterACrashGetsIt(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		w := newTestWorld(t)
+		w.idle()
+		w.lvm.StopAt(4, fake.StopAfter) // lvs, lvcreate, lvchange, lvs
+		w.claim("data", spec("pvc-1", 4*mib))
+		w.untilStopped(0)
+		require.True(t, w.stopped())
+		made := w.getLV("pvc-1")
+		if told { // or may have been
+			_, err := w.hand.ChangeTags(w.ctx, made.Name, lvm.TagChange{Add: []string{readyTag}})
+			require.NoError(t, err)
+		}
+		w.annotate("data", map[string]string{keys.Spec(): spec("pvc-1", 8*mib)})
+		w.restart()
+		w.advance(time.Minute)
+		if told {
+			require.Equal(t, "creating ExistsMismatch", w.claimState("data"))
+			require.Equal(t, made.UUID, w.getLV("pvc-1").UUID)
+			continue
+		}
+		require.Equal(t, "created", w.claimState("data"))
+		require.EqualValues(t, 8*mib, w.getLV("pvc-1").Size)
+	}
+}

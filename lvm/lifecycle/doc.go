@@ -53,6 +53,8 @@
 //     volume stays, since somebody may have been told of it. The search for orphans ([OrphanPolicy]) finds it.
 //   - A volume without required node affinity is on no node, and is never removed. The provisioner refuses it with [ErrNoNode].
 //   - A volume group that is not there when the agent starts is not recovered before the next start.
+//   - A volume that somebody deletes while its logical volume is being wiped, and a wipe then fails, leaves the rest to the next start of an agent. A Finalizer prevents
+//     that.
 //   - Agents of two API servers must not work on one volume group: what one has just begun to make, the other, at its start, would take for left over, since it does
 //     not know the claim. ([AgentConfig].VolumeGroups keeps them apart.)
 //

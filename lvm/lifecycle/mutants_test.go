@@ -27,6 +27,12 @@ func TestTheSimulatedNodeNoticesFaults(t *testing.T) {
 		{Name: "takes what may be elsewhere for gone", Edits: []mutant.Edit{
 			{File: "remove.go", Old: "case !live.pinned(&a.rules):", New: "case false:"},
 		}},
+		{Name: "takes a group that is away for an empty one", Edits: []mutant.Edit{
+			{File: "remove.go", Old: "case !errors.Is(err, lvm.ErrNotFound):", New: "case !errors.Is(err, lvm.ErrNotFound) && !errors.Is(err, lvm.ErrExported) && !errors.Is(err, lvm.ErrForeign):"},
+		}},
+		{Name: "says deleted before it is wiped", Edits: []mutant.Edit{
+			{File: "remove.go", Old: "err != nil || finished {", New: "err != nil && finished {"},
+		}},
 		{Name: "takes what another has made", Edits: []mutant.Edit{
 			{File: "create.go", Old: "if own.UID != c.UID || !own.intact(name) {", New: "if false {"},
 		}},
@@ -44,6 +50,13 @@ func TestTheSimulatedNodeNoticesFaults(t *testing.T) {
 		}},
 		{Name: "does not test what it patches", Edits: []mutant.Edit{
 			{File: "patch.go", Old: "{ *p = append(*p, operation{\"test\", path, value}) }", New: "{}"},
+		}},
+		{Name: "takes the next claim of the name for the one before", Edits: []mutant.Edit{
+			{File: "decide.go", Old: "return c.UID == uid && d.Action == Create", New: "return d.Action == Create"},
+			{File: "patch.go", Old: "{ p.test(\"/metadata/uid\", uid) }", New: "{}"},
+		}},
+		{Name: "takes the claims of two namespaces for one", Edits: []mutant.Edit{
+			{File: "notice.go", Old: "key{claimKind, n.Namespace, n.Name}", New: "key{claimKind, \"default\", n.Name}"},
 		}},
 		{Name: "takes every orphan at once", Edits: []mutant.Edit{
 			{File: "orphans.go", Old: "\t\t\tcontinue\n\t\t}\n\t\tif now.Sub", New: "\t\t\tripe = append(ripe, f)\n\t\t\tcontinue\n\t\t}\n\t\tif now.Sub"},

@@ -39,8 +39,8 @@ func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) erro
 		a.notHere(k, live, name)
 		return nil
 	default:
-		if err := a.finishWipe(ctx, name); err != nil {
-			return fmt.Errorf("finish removing logical volume %s of %s: %w", name, k, err)
+		if _, err := a.finishWipe(ctx, k, name, func(lvm.LogicalVolume) bool { return true }); err != nil {
+			return err
 		}
 	}
 	return a.writeDeleted(ctx, k, v.UID, name)
@@ -49,6 +49,11 @@ func (a *Agent) remove(ctx context.Context, k key, v volume, name lvm.Name) erro
 // removeFound removes a logical volume that is there. False without error: the volume does not ask for it any more.
 func (a *Agent) removeFound(ctx context.Context, k key, v volume, lv lvm.LogicalVolume) (bool, error) {
 	if err := v.owns(lv); err != nil {
+		// The volume's own may have made room and still be there under another name, to be wiped.
+		own := func(lv lvm.LogicalVolume) bool { return v.Owner != "" && ownershipOf(lv).UID == v.Owner }
+		if finished, err := a.finishWipe(ctx, k, lv.Name, own); err != nil || finished {
+			return finished, err
+		}
 		successor, readErr := a.isSuccessor(ctx, v, lv)
 		switch {
 		case readErr != nil:
@@ -118,23 +123,22 @@ func (a *Agent) isSuccessor(ctx context.Context, v volume, lv lvm.LogicalVolume)
 	return obj.UID == own.UID, nil
 }
 
-// finishWipe goes on with the wipe of a logical volume that an earlier attempt has renamed out of the way.
-func (a *Agent) finishWipe(ctx context.Context, name lvm.Name) error {
+// finishWipe goes on with the wipe of logical volumes that an earlier attempt has renamed out of the way. The name may be another's by now. It reports whether
+// there was one.
+func (a *Agent) finishWipe(ctx context.Context, k key, name lvm.Name, which func(lvm.LogicalVolume) bool) (finished bool, err error) {
 	if a.cfg.Wipe == lvm.WipeNone {
-		return nil
+		return false, nil
 	}
 	lvs, err := a.backend.List(ctx, name.VG)
-	if err != nil {
-		return err
-	}
 	for _, lv := range lvs {
-		if lv.Stage == lvm.StageRemoving && lv.Removed == name.LV {
-			if err := a.backend.Remove(ctx, name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}); err != nil {
-				return err
-			}
+		if err == nil && lv.Stage == lvm.StageRemoving && lv.Removed == name.LV && which(lv) {
+			err, finished = a.backend.Remove(ctx, lv.Name, lvm.RemoveOptions{UUID: lv.UUID, Wipe: a.cfg.Wipe}), true
 		}
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("finish removing logical volume %s of %s: %w", name, k, err)
+	}
+	return finished, nil
 }
 
 // writeDeleted says that the logical volume was seen not to be there.

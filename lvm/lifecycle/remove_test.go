@@ -254,6 +254,36 @@ func TestAVolumeThatIsStillBoundIsNotRemoved(t *testing.T) {
 	require.Equal(t, "deleted", w.volumeState("pvc-1"))
 }
 
+// The name is free as soon as the logical volume waits to be wiped. That another has it since does not make the wipe done.
+func TestAVolumeWhoseNameIsUsedAgainIsNotDeletedBeforeItIsWiped(t *testing.T) {
+	for _, there := range []bool{true, false} { // whether the claim that has the name by now is
+		testWipeUnderANameThatIsUsedAgain(t, there)
+	}
+}
+
+func testWipeUnderANameThatIsUsedAgain(t *testing.T, there bool) {
+	w := newTestWorld(t, func(c *AgentConfig) { c.Wipe = lvm.WipeSignatures })
+	w.idle()
+	w.owned("pvc-1")
+	for range 2 {
+		w.lvm.FailNext("lvremove", "Can't get lock for vg0")
+	}
+	w.volume("pvc-1", "owner")
+	w.idle()
+	require.Equal(t, "deleting Failed", w.volumeState("pvc-1"))
+	w.claim("data", spec("pvc-1", mib))
+	w.advance(time.Second)
+	require.Equal(t, "created", w.claimState("data"))
+	require.Equal(t, "deleting Failed", w.volumeState("pvc-1"))
+	require.Len(t, w.lvs(), 2)
+	if !there {
+		w.deleteClaim("data")
+	}
+	w.advance(time.Minute)
+	require.Equal(t, "deleted", w.volumeState("pvc-1"))
+	require.Equal(t, []string{"pvc-1"}, w.lvs())
+}
+
 // What another claim has here under the name says nothing of a logical volume that may be on another node.
 func TestAVolumeOnSeveralNodesIsNotDeletedBecauseAnotherHasItsNameHere(t *testing.T) {
 	w := newTestWorld(t)

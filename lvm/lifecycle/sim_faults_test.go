@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -227,6 +228,29 @@ func (s *sim) lvmTrouble(t *rapid.T) {
 	} else {
 		s.lvm.FailNext(program, "Can't get lock for vg0")
 	}
+}
+
+// groupAway lets the agent work while it must not take what it cannot see for gone.
+func (s *sim) groupAway(t *rapid.T) {
+	kind, seconds := rapid.SampledFrom([]string{"exported", "another host's", "partial", "duplicate"}).Draw(t, "group is"), rapid.IntRange(0, 300).Draw(t, "seconds")
+	away := func(is bool) {
+		switch kind {
+		case "exported":
+			s.lvm.SetExported("vg0", is)
+		case "another host's":
+			s.lvm.SetForeign("vg0", is)
+		case "partial":
+			s.lvm.SetMissing("/dev/sdb", is)
+		case "duplicate":
+			s.lvm.SetDuplicate("/dev/sdb", is)
+		}
+	}
+	away(true)
+	if s.stopped() {
+		s.restart()
+	}
+	s.untilStopped(time.Duration(seconds) * time.Second)
+	away(false)
 }
 
 func (s *sim) dieAtCommand(t *rapid.T) {

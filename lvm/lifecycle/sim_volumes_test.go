@@ -102,15 +102,33 @@ func (s *sim) askRemoval(t *rapid.T) {
 	pv := s.pickVolume(t, func(pv *v1.PersistentVolume) bool {
 		return pv.Annotations[keys.Lifecycle()] == "" && (pv.Status.Phase == v1.VolumeBound || !s.exists(pv.Spec.ClaimRef.UID))
 	})
+	s.ask(t, pv, !s.exists(pv.Spec.ClaimRef.UID) && rapid.Bool().Draw(t, "it is released"))
+}
+
+func (s *sim) ask(t *rapid.T, pv *v1.PersistentVolume, released bool) {
 	if pv.Annotations == nil {
 		pv.Annotations = map[string]string{}
 	}
 	pv.Annotations[keys.Lifecycle()], pv.Annotations[keys.Spec()] = string(Deleting), "vg0/"+pv.Spec.CSI.VolumeHandle
-	if !s.exists(pv.Spec.ClaimRef.UID) && rapid.Bool().Draw(t, "it is released") {
+	if released {
 		pv.Status.Phase = v1.VolumeReleased
 	}
 	s.lift(pv)
 	s.saveVolume(t, pv)
+}
+
+// useNameAgain asks for the name of what is being removed before that is done.
+func (s *sim) useNameAgain(t *rapid.T) {
+	pv := s.pickVolume(t, func(pv *v1.PersistentVolume) bool {
+		return pv.Annotations[keys.Lifecycle()] == "" && !s.exists(pv.Spec.ClaimRef.UID)
+	})
+	n := s.freeName(t)
+	s.heal()
+	s.lvm.FailNext("lvremove", "Can't get lock for vg0")
+	s.ask(t, pv, true)
+	s.untilStopped(0)
+	s.newClaim(n, spec(pv.Spec.CSI.VolumeHandle, extent), nil)
+	s.untilStopped(0)
 }
 
 func (s *sim) releaseVolume(t *rapid.T) {
