@@ -71,7 +71,9 @@ func TestMediansAndRatios(t *testing.T) {
 func TestAFailedRowDoesNotLoseTheOthers(t *testing.T) {
 	table, _ := render(t, recorded(t))
 	require.Equal(t, "272 ns", lineOf(t, table, "an idle pass", "1,000")[2])
-	require.Contains(t, table, "| converge, per attach | | not measured |")
+	require.Contains(t, table, "| processor while idle | | not measured |")
+	require.Equal(t, []string{"≥ 2× Kubernetes", "not measured"}, lineOf(t, table, "parallel mix, 9 reads : 1 write", "100,000")[9:],
+		"a size that is missing is in the table if it has a bar")
 	require.Contains(t, table, "Failed: IdlePass/n=1000/kubernetes.")
 
 	table, _ = render(t, recorded(t)+"panic: test timed out after 10m0s\n")
