@@ -80,6 +80,16 @@ func TestAFailedRowDoesNotLoseTheOthers(t *testing.T) {
 	require.Contains(t, table, "The run ended early: panic: test timed out after 10m0s")
 }
 
+// Several runs, one after another in one file, are one table.
+func TestRunsAddUp(t *testing.T) {
+	one := func(ns string) string {
+		return "go: go1.26.8\ncpu: x\nBenchmarkVolumeExists/n=100000/ours-2 7 " + ns + " ns/op\nBenchmarkVolumeExists/n=100000/kubernetes-2 7 300 ns/op\nPASS\n"
+	}
+	table, _ := render(t, one("100")+one("900")+one("200"))
+	require.Contains(t, table, "Medians of 3.")
+	require.Equal(t, "200 ns", lineOf(t, table, "is it wished?", "100,000")[2])
+}
+
 func TestFlatIsBesideTheBareMap(t *testing.T) {
 	raw := func(large string) string {
 		return "BenchmarkConverge/n=1000/ours-2 1 1000 ns/attach\nBenchmarkConverge/n=300000/ours-2 1 " + large + " ns/attach\n"
