@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	mib := int64(2048)
 	flags.IntVar(&o.n, "n", 1_000_000, "how many attachments, thirty on each node")
 	flags.IntVar(&o.samples, "samples", 1000, "how many wishes to time after that, one after another")
-	flags.DurationVar(&o.idle, "idle", 5*time.Second, "how long to watch it do nothing")
+	flags.DurationVar(&o.idle, "idle", 10*time.Second, "how long to watch it do nothing")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long all of it may take")
 	flags.Int64Var(&mib, "memory", mib, "MiB that may be needed at the peak beside the API objects, which are the caller's; 0 = any")
 	if err := flags.Parse(args); err != nil {
@@ -161,7 +161,8 @@ func measure(ctx context.Context, o options, out io.Writer, p *progress) (ok boo
 
 // idle returns how much of a core the process takes while nothing happens, in percent.
 func idle(ctx context.Context, d time.Duration) (percent float64, err error) {
-	if err := pause(ctx, 500*time.Millisecond); err != nil { // what the last collection leaves to be done in the background
+	debug.FreeOSMemory() // collects, and gives back at once what would be given back in the background
+	if err := pause(ctx, min(d, 2*time.Second)); err != nil {
 		return 0, err
 	}
 	start, cpu := time.Now(), cpuTime()

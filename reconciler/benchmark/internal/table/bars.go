@@ -10,13 +10,14 @@ type row struct {
 	bars  []bar
 }
 
-// bar is a target. Text says it; check says, for one size, what was measured and whether that is enough. It is asked at the sizes
-// for which applies is true.
+// bar is a target. Text says it; check says, for one size, what was measured and whether that is enough.
 type bar struct {
-	text    string
-	applies func(size int) bool
-	check   func(run *Run, r row, size int) verdict
+	text  string
+	at    int // the size that it is for; 0 is every size
+	check func(run *Run, r row, size int) verdict
 }
+
+func (b bar) applies(size int) bool { return b.at == 0 || b.at == size }
 
 type verdict struct {
 	known   bool
@@ -24,18 +25,16 @@ type verdict struct {
 	detail  string
 }
 
-func always(int) bool { return true }
-
 // atMost is a limit for a figure of ours, at every size.
 func atMost(limit float64, unit, text string) bar {
-	return bar{text, always, func(run *Run, r row, size int) verdict {
+	return bar{text, 0, func(run *Run, r row, size int) verdict {
 		v, ok := run.median(key{r.bench, size, ours, unit})
 		return verdict{ok, v <= limit, format(v, unit)}
 	}}
 }
 
 func atLeast(limit float64, unit, text string) bar {
-	return bar{text, always, func(run *Run, r row, size int) verdict {
+	return bar{text, 0, func(run *Run, r row, size int) verdict {
 		v, ok := run.median(key{r.bench, size, ours, unit})
 		return verdict{ok, v >= limit, format(v, unit)}
 	}}
@@ -44,7 +43,7 @@ func atLeast(limit float64, unit, text string) bar {
 // idle is a limit for the processor time of ours, in percent of a core, beyond that of a process that only sleeps: the Go runtime
 // itself looks around now and then.
 func idle(limit float64) bar {
-	return bar{"≤ 0.1 % of a core more than a process that sleeps", always, func(run *Run, r row, size int) verdict {
+	return bar{"≤ 0.1 % of a core more than a process that sleeps", 0, func(run *Run, r row, size int) verdict {
 		v, ok := run.median(key{r.bench, size, ours, r.unit})
 		asleep, have := run.median(key{r.bench, size, bareMap, r.unit})
 		return verdict{ok && have, v-asleep <= limit, format(max(0, v-asleep), r.unit)}
@@ -57,7 +56,7 @@ func better(factor float64, at int) bar {
 	if factor == 1 {
 		text = "no slower than Kubernetes"
 	}
-	return bar{text, func(size int) bool { return size == at }, func(run *Run, r row, size int) verdict {
+	return bar{text, at, func(run *Run, r row, size int) verdict {
 		ratio, ok := run.ratio(r, size, kubernetes)
 		return verdict{ok, ratio >= factor, number(ratio) + "×"}
 	}}
@@ -67,7 +66,7 @@ func better(factor float64, at int) bar {
 // bare map of the benchmark called floor, in unit: memory that is not in the processor's cache is slower for everybody.
 func flat(from, to int, floor, unit string) bar {
 	text := fmt.Sprintf("flat from %s", thousands(from))
-	return bar{text, func(size int) bool { return size == to }, func(run *Run, r row, size int) verdict {
+	return bar{text, to, func(run *Run, r row, size int) verdict {
 		growth, ok := run.growth(key{r.bench, 0, ours, r.unit}, from, to)
 		if !ok {
 			return verdict{}

@@ -64,9 +64,6 @@ func Parse(r io.Reader) (*Run, error) {
 	if len(run.results) == 0 {
 		return nil, fmt.Errorf("no benchmark result in it: pass the output of `go test -bench`")
 	}
-	for _, sizes := range run.sizes {
-		slices.Sort(sizes)
-	}
 	return run, nil
 }
 

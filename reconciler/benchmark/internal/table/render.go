@@ -23,11 +23,10 @@ func (run *Run) Write(w io.Writer) (Summary, error) {
 	out.WriteString("| work | n, m | here | Kubernetes | ÷ here | StateDB | ÷ here | bare map | ÷ here | bar | reached |\n")
 	out.WriteString("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|\n")
 	for _, r := range rows {
-		sizes := run.sizes[r.bench]
+		sizes := run.sizesOf(r)
 		if len(sizes) == 0 {
 			fmt.Fprintf(&out, "| %s | | not measured | | | | | | | | |\n", r.work)
 			sum.Unknown += len(r.bars)
-			continue
 		}
 		for _, size := range sizes {
 			fmt.Fprintf(&out, "| %s | %s | %s", r.work, thousands(size), run.cell(r, size, ours))
@@ -45,6 +44,18 @@ func (run *Run) Write(w io.Writer) (Summary, error) {
 	run.footer(&out)
 	_, err := io.WriteString(w, out.String())
 	return sum, err
+}
+
+// sizesOf returns the sizes that were measured, and those that should have been.
+func (run *Run) sizesOf(r row) []int {
+	sizes := slices.Clone(run.sizes[r.bench])
+	for _, b := range r.bars {
+		if b.at != 0 && !slices.Contains(sizes, b.at) {
+			sizes = append(sizes, b.at)
+		}
+	}
+	slices.Sort(sizes)
+	return sizes
 }
 
 func (run *Run) header(out *strings.Builder) {

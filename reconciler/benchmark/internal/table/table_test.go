@@ -71,11 +71,23 @@ func TestMediansAndRatios(t *testing.T) {
 func TestAFailedRowDoesNotLoseTheOthers(t *testing.T) {
 	table, _ := render(t, recorded(t))
 	require.Equal(t, "272 ns", lineOf(t, table, "an idle pass", "1,000")[2])
-	require.Contains(t, table, "| converge, per attach | | not measured |")
+	require.Contains(t, table, "| processor while idle | | not measured |")
+	require.Equal(t, []string{"≥ 2× Kubernetes", "not measured"}, lineOf(t, table, "parallel mix, 9 reads : 1 write", "100,000")[9:],
+		"a size that is missing is in the table if it has a bar")
 	require.Contains(t, table, "Failed: IdlePass/n=1000/kubernetes.")
 
 	table, _ = render(t, recorded(t)+"panic: test timed out after 10m0s\n")
 	require.Contains(t, table, "The run ended early: panic: test timed out after 10m0s")
+}
+
+// Several runs, one after another in one file, are one table.
+func TestRunsAddUp(t *testing.T) {
+	one := func(ns string) string {
+		return "go: go1.26.8\ncpu: x\nBenchmarkVolumeExists/n=100000/ours-2 7 " + ns + " ns/op\nBenchmarkVolumeExists/n=100000/kubernetes-2 7 300 ns/op\nPASS\n"
+	}
+	table, _ := render(t, one("100")+one("900")+one("200"))
+	require.Contains(t, table, "Medians of 3.")
+	require.Equal(t, "200 ns", lineOf(t, table, "is it wished?", "100,000")[2])
 }
 
 func TestFlatIsBesideTheBareMap(t *testing.T) {
