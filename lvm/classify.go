@@ -7,8 +7,12 @@ import (
 	"github.com/stateofworld/stateofworld/executor/command"
 )
 
-// exitFailed is the exit code of lvm2 for every failure that is not one of usage: by itself it says nothing.
-const exitFailed = 5
+const (
+	// exitFailed is the exit code of lvm2 for every failure that is not one of usage: by itself it says nothing.
+	exitFailed = 5
+	// exitUsage is that of a command line that is wrong, or that asks for what the kernel cannot do.
+	exitUsage = 3
+)
 
 // messages are the texts, in the C locale, by which the reasons behind exit code 5 are told apart. The first that
 // matches counts. What matches none has no kind: it is never taken for "not found".
@@ -31,11 +35,8 @@ var messages = []struct {
 
 // classify gives the reason of a failed command a name, or nil.
 func classify(exitCode int, text string) error {
-	if exitCode != exitFailed {
-		return nil
-	}
 	for _, m := range messages {
-		if m.text.MatchString(text) {
+		if (exitCode == exitFailed || exitCode == exitUsage && m.kind == ErrUnsupported) && m.text.MatchString(text) {
 			return m.kind
 		}
 	}

@@ -35,6 +35,7 @@ func TestMessagesOfLVMAreToldApart(t *testing.T) {
 		{`  Logical volume V/L in use.`, ErrInUse},
 		{`  Logical volume V/L contains a filesystem in use.`, ErrInUse},
 		{`  Logical volume V/L is used by another device.`, ErrInUse},
+		{"  thin: Required device-mapper target(s) not detected in your kernel.\n  Run `lvcreate --help' for more information.", ErrUnsupported},
 		{`  Can't create raid1 without using device-mapper kernel driver.`, ErrUnsupported},
 		{`  Can't get lock for vg0`, nil},
 		{"  /dev/V/L: not found: device not cleared\n  Aborting. Failed to wipe start of new LV.\n", nil},
@@ -44,7 +45,9 @@ func TestMessagesOfLVMAreToldApart(t *testing.T) {
 		{``, nil},
 	} {
 		require.Equal(t, tc.kind, classify(5, tc.text), tc.text)
-		require.NoError(t, classify(3, tc.text), "a command line that is wrong says nothing about volumes")
+		if tc.kind != ErrUnsupported {
+			require.NoError(t, classify(3, tc.text), "a command line that is wrong says nothing about volumes")
+		}
 		e := describe("remove", "V/L", []string{"lvremove"}, command.Result{ExitCode: 5, Stderr: []byte(tc.text)})
 		for _, kind := range []error{ErrNotFound, ErrVGNotFound, ErrInUse, ErrNoSpace} {
 			require.Equal(t, kind == tc.kind, errors.Is(e, kind), "%s: %v", tc.text, kind)
@@ -97,4 +100,11 @@ func TestSnapshotsAreMountedWithCareAndNeverFormatted(t *testing.T) {
 	} {
 		require.Equal(t, tc.want, MountOptions(tc.lv, tc.fsType, tc.readOnly), "%+v", tc)
 	}
+}
+
+// lvcreate -T without device-mapper in the kernel ends like a command line that is wrong.
+func TestWhatTheKernelCannotDoIsUnsupported(t *testing.T) {
+	text := "  thin: Required device-mapper target(s) not detected in your kernel.\n  Run `lvcreate --help' for more information.\n"
+	require.Equal(t, ErrUnsupported, classify(3, text))
+	require.NoError(t, classify(2, text))
 }
