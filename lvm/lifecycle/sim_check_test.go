@@ -64,6 +64,12 @@ func (l *life) wants(c *v1.PersistentVolumeClaim) (CreateSpec, bool) {
 	return spec, err == nil && !l.strange && isAsking(c) && c.DeletionTimestamp == nil && c.Annotations[keys.SelectedNode] == nodeA
 }
 
+// fits reports whether a logical volume is what a claim asks for, and not for what it asked before.
+func (s *sim) fits(lv lvm.LogicalVolume, spec CreateSpec) bool {
+	striped := lv.Layout == lvm.Striped
+	return lv.Size >= spec.Size && lv.Size < spec.Size+2*extent && (striped == spec.Striping || !striped && s.config.AllowLinear)
+}
+
 // observe notes what was promised, what was made, and who is gone. It is called after every step, and before and after what happens in the middle of one.
 func (s *sim) observe() {
 	claims, volumes := s.claims(), s.volumes()
@@ -88,7 +94,7 @@ func (s *sim) observe() {
 			if ownershipOf(lv).UID != c.UID || lv.LV != spec.Name || lv.Stage != lvm.StageReady {
 				continue
 			}
-			if wants && (l.made.UUID == "" || l.madeAt != l.changes || s.taken[l.made.UUID]) {
+			if wants && s.fits(lv, spec) && (l.made.UUID == "" || l.madeAt != l.changes || s.taken[l.made.UUID]) {
 				l.made, l.madeAt = lv, l.changes
 			}
 			if c.Annotations[keys.Lifecycle()] == string(Created) && l.promised.UUID == "" {
