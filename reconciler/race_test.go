@@ -73,7 +73,7 @@ func TestAChangeBetweenDecisionAndStartStopsTheOperation(t *testing.T) {
 				clock := &hookClock{}
 				w := fake.NewWorld(t, fake.WithConfig(func(c *reconciler.Config) {
 					clock.FakeClock = c.Clock.(*clocktesting.FakeClock)
-					c.Clock = clock
+					c.Clock, c.Reports = clock, nil // whose writer asks for the time at any moment
 				}))
 				w.Volume("v", c.mode)
 				w.Node("a", "b")
@@ -111,7 +111,7 @@ func TestAnOperationThatBeginsElsewhereMeanwhileIsWaitedFor(t *testing.T) {
 		clock := &hookClock{}
 		w := fake.NewWorld(t, fake.WithConfig(func(c *reconciler.Config) {
 			clock.FakeClock = c.Clock.(*clocktesting.FakeClock)
-			c.Clock = clock
+			c.Clock, c.Reports = clock, nil // whose writer asks for the time at any moment
 		}))
 		w.Node("a", "b")
 		w.Pod("p", "v", "a")
