@@ -37,6 +37,7 @@ func (o *Operations) lockedReady(op *operation) (spawn bool) {
 
 // work is the goroutine of an operation, and often of several, one after the other: starting a goroutine and growing its
 // stack costs as much as all else of a short operation, so a goroutine that is there already takes what is ready.
+// Before it ends it gives way once: while operations are started one after the other, the next one is there by then.
 func (o *Operations) work() {
 	o.mu.Lock()
 	for {
