@@ -50,5 +50,5 @@ func TestTheSimulatedHostNoticesFaults(t *testing.T) {
 			{File: "plan.go", Old: "options[0] = \"ro\"", New: "options[0] = \"rw\""},
 			{File: "device.go", Old: "case !m.readOnly && v.disk.readOnly:", New: "case false:"},
 		}},
-	}, "-rapid.checks=2000", "-rapid.steps=40", "-rapid.nofailfile", "-rapid.shrinktime=1s")
+	}, "-rapid.checks=12000", "-rapid.steps=40", "-rapid.nofailfile", "-rapid.shrinktime=1s")
 }
