@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stateofworld/stateofworld/cache/populator"
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 // fieldError says which field of an object is wrong, and how.
@@ -62,7 +63,7 @@ func (d *dump) keep(h *head, o object) error {
 		return &fieldError{"apiVersion", "is missing"}
 	}
 	if o == nil {
-		d.skipped.add(fmt.Sprintf("objects of kind %s (%s)", quoted(h.Kind), quoted(h.APIVersion)), objectName(h.Metadata))
+		d.skipped.add(fmt.Sprintf("objects of kind %s (%s)", manifest.Quoted(h.Kind), manifest.Quoted(h.APIVersion)), objectName(h.Metadata))
 		return nil
 	}
 	if h.Metadata.Name == "" {

@@ -5,52 +5,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync/atomic"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
-
-// inputError says what is wrong with the input, and where.
-type inputError struct {
-	file     string
-	document int    // of the file, from 1; 0: the whole file
-	line     int    // of the file, from 1; 0: not known
-	from     bool   // line is only where the document begins
-	object   string // as in `Pod "shop/web-0"`; empty: none
-	err      error
-}
-
-func (e *inputError) Error() string {
-	var b strings.Builder
-	b.WriteString(fileName(e.file))
-	if e.document > 0 {
-		fmt.Fprintf(&b, ": document %d", e.document)
-	}
-	switch {
-	case e.line > 0 && e.from:
-		fmt.Fprintf(&b, " (from line %d on)", e.line)
-	case e.line > 0:
-		fmt.Fprintf(&b, ", line %d", e.line)
-	}
-	if e.object != "" {
-		b.WriteString(": " + e.object)
-	}
-	return b.String() + ": " + cleaned(e.err.Error())
-}
-
-func (e *inputError) Unwrap() error { return e.err }
-
-// fileName is how a file is called in messages.
-func fileName(file string) string {
-	if file == "-" {
-		return "standard input"
-	}
-	return quoted(file)
-}
 
 // loading is how far a load has come. Another goroutine may look.
 type loading struct {
@@ -86,7 +49,7 @@ func (l *loader) file(name string, stdin io.Reader) error {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return &inputError{file: name, err: errors.Unwrap(err)} // without the name, which comes first anyway
+			return &manifest.Error{File: name, Err: errors.Unwrap(err)} // without the name, which comes first anyway
 		}
 		defer f.Close()
 		in = f
@@ -94,7 +57,7 @@ func (l *loader) file(name string, stdin io.Reader) error {
 	r := bufio.NewReaderSize(&source{ctx: l.ctx, r: in, n: &l.progress.bytes}, 1<<16)
 	start, err := peekFirst(r)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return &inputError{file: l.name, err: err}
+		return &manifest.Error{File: l.name, Err: err}
 	}
 	switch start {
 	case '{', '[':
@@ -103,7 +66,7 @@ func (l *loader) file(name string, stdin io.Reader) error {
 		err = l.yaml(r)
 	}
 	if err == nil && l.document == 0 {
-		return &inputError{file: l.name, err: errors.New("there are no Kubernetes objects in it")}
+		return &manifest.Error{File: l.name, Err: errors.New("there are no Kubernetes objects in it")}
 	}
 	return err
 }
@@ -164,7 +127,7 @@ func (l *loader) yaml(r *bufio.Reader) error {
 		l.document++
 		data, err := yaml.YAMLToJSONStrict(text)
 		if err != nil {
-			return l.yamlError(err, first)
+			return manifest.YAMLError(l.name, l.document, err, first)
 		}
 		// The lines of the text are lost now: a bad field is named by its object, and placed at the document's first line.
 		return l.value(newJSONSource(bytes.NewReader(data), first))
@@ -190,7 +153,7 @@ func (l *loader) yaml(r *bufio.Reader) error {
 		}
 		if ended {
 			if !errors.Is(err, io.EOF) {
-				return &inputError{file: l.name, document: l.document + 1, line: line, err: err}
+				return &manifest.Error{File: l.name, Document: l.document + 1, Line: line, Err: err}
 			}
 			return parse()
 		}
@@ -213,20 +176,4 @@ func blankYAML(text []byte) bool {
 		}
 	}
 	return true
-}
-
-// yamlError places an error of the YAML parser, whose lines count from the document's first.
-func (l *loader) yamlError(err error, first int) error {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	text = strings.TrimPrefix(text, "yaml: ")
-	text = strings.Replace(text, "unmarshal errors:\n  ", "", 1)
-	at := &inputError{file: l.name, document: l.document, line: first, from: true}
-	var line int
-	if n, _ := fmt.Sscanf(text, "line %d: ", &line); n == 1 {
-		at.line, at.from = first+line-1, false
-		_, text, _ = strings.Cut(text, ": ")
-	}
-	text, _, _ = strings.Cut(text, "\n") // one error is enough
-	at.err = errors.New(text)
-	return at
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
@@ -239,14 +241,14 @@ func TestLinesAreCountedRight(t *testing.T) {
 func TestWhatIsPrintedIsPlain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "name")
-		require.True(t, isPlain(quoted(name)))
-		require.True(t, isPlain(cleaned(name)))
-		if isPlain(name) {
-			require.Equal(t, name, cleaned(name))
+		require.True(t, manifest.IsPlain(manifest.Quoted(name)))
+		require.True(t, manifest.IsPlain(manifest.Cleaned(name)))
+		if manifest.IsPlain(name) {
+			require.Equal(t, name, manifest.Cleaned(name))
 		}
 	})
-	require.Equal(t, "default/web-0", quoted("default/web-0"))
-	require.Equal(t, `""`, quoted(""))
-	require.Equal(t, `"a b"`, quoted("a b"))
-	require.Equal(t, `a\nb \u202e \xff c`, cleaned("a\nb \u202e \xff c"))
+	require.Equal(t, "default/web-0", manifest.Quoted("default/web-0"))
+	require.Equal(t, `""`, manifest.Quoted(""))
+	require.Equal(t, `"a b"`, manifest.Quoted("a b"))
+	require.Equal(t, `a\nb \u202e \xff c`, manifest.Cleaned("a\nb \u202e \xff c"))
 }

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 // The exit codes.
@@ -156,7 +158,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprint(stdout, usage)
 		return exitConverged
 	case err != nil:
-		fmt.Fprintf(stderr, "attachdetach: %s\nRun it with -h for help.\n", cleaned(err.Error()))
+		fmt.Fprintf(stderr, "attachdetach: %s\nRun it with -h for help.\n", manifest.Cleaned(err.Error()))
 		return exitBadInput
 	}
 	line := newProgress(stderr)
@@ -172,7 +174,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	code, err := reconcile(ctx, d, o, line, stdout, stderr)
 	if err != nil {
 		line.erase()
-		fmt.Fprintf(stderr, "attachdetach: %s\n", cleaned(err.Error()))
+		fmt.Fprintf(stderr, "attachdetach: %s\n", manifest.Cleaned(err.Error()))
 		return exitNotConverged
 	}
 	return code
@@ -232,7 +234,7 @@ func reconcile(ctx context.Context, d *dump, o options, line *progress, stdout, 
 	if len(o.files) > 0 {
 		from = "from"
 		for _, file := range o.files {
-			from += " " + fileName(file)
+			from += " " + manifest.FileName(file)
 		}
 	}
 	p.say("loaded", "%s (%s)", d.size(), from)

@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -395,7 +397,7 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 			require.NotEmpty(t, decodeResult(t, out).Volumes)
 		}
 		for line := range strings.Lines(printed) {
-			require.True(t, isPlain(strings.TrimSuffix(line, "\n")), "%q", line)
+			require.True(t, manifest.IsPlain(strings.TrimSuffix(line, "\n")), "%q", line)
 		}
 		require.Contains(t, printed, `\x1b[2J`)
 	}

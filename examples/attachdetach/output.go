@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 // printer writes what happens, a line each.
@@ -25,7 +27,7 @@ type printer struct {
 // say writes a line about the program itself.
 func (p *printer) say(verb, format string, args ...any) {
 	p.progress.erase()
-	fmt.Fprintf(p.w, "%-10s  %s\n", verb, cleaned(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(p.w, "%-10s  %s\n", verb, manifest.Cleaned(fmt.Sprintf(format, args...)))
 }
 
 // skipped says what was left out, and of what nobody knows what it wishes.
@@ -52,17 +54,17 @@ func (p *printer) event(e event) {
 	volume := ""
 	if e.volume != "" {
 		n := p.names[e.volume]
-		volume = quoted(cmp.Or(n.claim, n.volume, string(e.volume)))
+		volume = manifest.Quoted(cmp.Or(n.claim, n.volume, string(e.volume)))
 	}
 	node := ""
 	if e.node != "" {
-		node = quoted(string(e.node))
+		node = manifest.Quoted(string(e.node))
 	}
 	line := fmt.Sprintf("%8.2fs  %-7s  ", e.at.Seconds(), e.verb)
 	if e.volume != "" || e.node != "" {
 		line += fmt.Sprintf("%s  %s  ", pad(volume, p.volumeWide), pad(node, p.nodeWide))
 	}
-	fmt.Fprintln(p.w, line+cleaned(e.text))
+	fmt.Fprintln(p.w, line+manifest.Cleaned(e.text))
 }
 
 // pad fills a string up to a width in characters.
@@ -85,11 +87,11 @@ func printTable(w io.Writer, rows []row) {
 	for _, r := range rows {
 		pods := make([]string, 0, tablePods)
 		for _, pod := range r.Pods[:min(tablePods, len(r.Pods))] {
-			pods = append(pods, quoted(pod))
+			pods = append(pods, manifest.Quoted(pod))
 		}
-		cells := []string{quoted(r.name()), "-", r.State, strings.Join(pods, ",")}
+		cells := []string{manifest.Quoted(r.name()), "-", r.State, strings.Join(pods, ",")}
 		if r.Node != "" {
-			cells[1] = quoted(string(r.Node))
+			cells[1] = manifest.Quoted(string(r.Node))
 		}
 		if more := len(r.Pods) - tablePods; more > 0 {
 			cells[3] += fmt.Sprintf(",+%d", more)
@@ -98,7 +100,7 @@ func printTable(w io.Writer, rows []row) {
 			cells[3] = "-"
 		}
 		if !r.Converged {
-			cells = append(cells, cleaned(r.Explanation))
+			cells = append(cells, manifest.Cleaned(r.Explanation))
 			if len(table[0]) == 4 {
 				table[0] = append(table[0], "WHY")
 			}

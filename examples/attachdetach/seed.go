@@ -12,6 +12,7 @@ import (
 
 	"github.com/stateofworld/stateofworld/cache"
 	"github.com/stateofworld/stateofworld/cache/populator"
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 // worlds are the two worlds and what feeds them.
@@ -163,7 +164,7 @@ func (w *worlds) unresolved() []tallied {
 		if problem.Attachment != "" {
 			name = problem.Attachment
 		}
-		t.add(string(problem.Kind), fmt.Sprintf("%s: %v", quoted(name), problem.Err))
+		t.add(string(problem.Kind), fmt.Sprintf("%s: %v", manifest.Quoted(name), problem.Err))
 	}
 	return t.list()
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 // jsonSource is a stream of JSON values that knows on which line each byte is.
@@ -279,7 +281,7 @@ func describeObject(h *head) string {
 	if h.Kind == "" && name == "" {
 		return ""
 	}
-	return strings.TrimSpace(cleaned(h.Kind) + fmt.Sprintf(" %q", name))
+	return strings.TrimSpace(manifest.Cleaned(h.Kind) + fmt.Sprintf(" %q", name))
 }
 
 // jsonType says what the input should have had.
@@ -299,7 +301,7 @@ func jsonType(e *json.UnmarshalTypeError) string {
 }
 
 func (l *loader) failed(line int, object string, err error) error {
-	return &inputError{file: l.name, document: l.document, line: line, from: l.isYAML, object: object, err: err}
+	return &manifest.Error{File: l.name, Document: l.document, Line: line, From: l.isYAML, Object: object, Err: err}
 }
 
 // syntax places an error of the decoder itself, or of the reader below it.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/fake"
 	"github.com/stateofworld/stateofworld/lvm"
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
@@ -90,7 +91,7 @@ func (o object) name() string {
 	if o.claim != nil {
 		return claimName(o.claim.Namespace, o.claim.Name)
 	}
-	return "volume " + quoted(o.volume.Name)
+	return "volume " + manifest.Quoted(o.volume.Name)
 }
 
 // bringIn stores the objects on the API server.

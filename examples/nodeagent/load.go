@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,46 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/fake"
 )
-
-// inputError says what is wrong with the input, and where.
-type inputError struct {
-	file     string
-	document int    // of the file, from 1; 0: the whole file
-	line     int    // of the file, from 1; 0: not known
-	from     bool   // line is only where the document begins
-	object   string // as in `PersistentVolume "pv-1"`; empty: none
-	err      error
-}
-
-func (e *inputError) Error() string {
-	var b strings.Builder
-	b.WriteString(fileName(e.file))
-	if e.document > 0 {
-		fmt.Fprintf(&b, ": document %d", e.document)
-	}
-	switch {
-	case e.line > 0 && e.from:
-		fmt.Fprintf(&b, " (from line %d on)", e.line)
-	case e.line > 0:
-		fmt.Fprintf(&b, ", line %d", e.line)
-	}
-	if e.object != "" {
-		b.WriteString(": " + e.object)
-	}
-	return b.String() + ": " + cleaned(e.err.Error())
-}
-
-func (e *inputError) Unwrap() error { return e.err }
-
-// fileName is how a file is called in messages.
-func fileName(file string) string {
-	if file == "-" {
-		return "standard input"
-	}
-	return quoted(file)
-}
 
 // load reads all files, "-" being stdin. Nothing is used unless all of it is good.
 func load(files []string, stdin io.Reader) ([]object, error) {
@@ -87,19 +49,19 @@ func (l *loader) file(name string, stdin io.Reader) error {
 		if errors.As(err, &path) {
 			err = path.Err // the name comes first anyway
 		}
-		return &inputError{file: name, err: err}
+		return &manifest.Error{File: name, Err: err}
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	switch start := bytes.TrimSpace(text); {
 	case bytes.HasPrefix(text, []byte{0xff, 0xfe}), bytes.HasPrefix(text, []byte{0xfe, 0xff}):
-		return &inputError{file: name, err: errors.New("is UTF-16, as PowerShell's > writes it: save it as UTF-8")}
+		return &manifest.Error{File: name, Err: errors.New("is UTF-16, as PowerShell's > writes it: save it as UTF-8")}
 	case bytes.HasPrefix(start, []byte("{")), bytes.HasPrefix(start, []byte("[")):
 		err = l.json(text)
 	default:
 		err = l.yaml(text)
 	}
 	if err == nil && len(l.objects) == before {
-		return &inputError{file: name, err: errors.New("there are no claims or volumes in it")}
+		return &manifest.Error{File: name, Err: errors.New("there are no claims or volumes in it")}
 	}
 	return err
 }
@@ -130,7 +92,7 @@ func (l *loader) json(text []byte) error {
 			case errors.Is(err, io.ErrUnexpectedEOF):
 				at, err = len(bytes.TrimRight(text, "\r\n")), errors.New("it ends in the middle of an object: was it cut off?")
 			}
-			return &inputError{file: l.name, document: l.document, line: lineAt(text, at), err: err}
+			return &manifest.Error{File: l.name, Document: l.document, Line: lineAt(text, at), Err: err}
 		}
 		if err := l.value(value, kinds{}); err != nil {
 			return err
@@ -155,7 +117,7 @@ func (l *loader) yaml(text []byte) error {
 		l.document, l.line = l.document+1, first
 		data, err := yaml.YAMLToJSONStrict(document)
 		if err != nil {
-			return l.yamlError(err, first)
+			return manifest.YAMLError(l.name, l.document, err, first)
 		}
 		return l.value(data, kinds{})
 	}
@@ -195,23 +157,7 @@ func blankYAML(text []byte) bool {
 	return true
 }
 
-// yamlError places an error of the YAML parser, whose lines count from the document's first.
-func (l *loader) yamlError(err error, first int) error {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	text = strings.TrimPrefix(text, "yaml: ")
-	text = strings.Replace(text, "unmarshal errors:\n  ", "", 1)
-	at := &inputError{file: l.name, document: l.document, line: first, from: true}
-	var line int
-	if n, _ := fmt.Sscanf(text, "line %d: ", &line); n == 1 {
-		at.line, at.from = first+line-1, false
-		_, text, _ = strings.Cut(text, ": ")
-	}
-	text, _, _ = strings.Cut(text, "\n") // one error is enough
-	at.err = errors.New(text)
-	return at
-}
-
 // failed places what is wrong with an object of the present document.
 func (l *loader) failed(object string, err error) error {
-	return &inputError{file: l.name, document: l.document, line: l.line, from: true, object: object, err: err}
+	return &manifest.Error{File: l.name, Document: l.document, Line: l.line, From: true, Object: object, Err: err}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 )
 
 func TestBadInputIsPlacedAndNothingIsDone(t *testing.T) {
@@ -56,7 +58,7 @@ func TestBadInputIsPlacedAndNothingIsDone(t *testing.T) {
 			require.Contains(t, out.stderr, c.want)
 			require.True(t, strings.HasPrefix(out.stderr, "nodeagent: standard input: "), out.stderr)
 			require.Equal(t, 1, strings.Count(out.stderr, "\n"), out.stderr)
-			require.True(t, isPlain(strings.TrimSuffix(out.stderr, "\n")))
+			require.True(t, manifest.IsPlain(strings.TrimSuffix(out.stderr, "\n")))
 		})
 	}
 	out := program(t, "", "-f", "testdata/good.yaml", "-f", "testdata/absent\x1b.yaml")
@@ -130,7 +132,7 @@ func TestTextsCannotWriteToTheTerminal(t *testing.T) {
 			require.NotEmpty(t, decodeResult(t, out).Objects)
 		}
 		for line := range strings.Lines(printed) {
-			require.True(t, isPlain(strings.TrimSuffix(line, "\n")), "%q", line)
+			require.True(t, manifest.IsPlain(strings.TrimSuffix(line, "\n")), "%q", line)
 		}
 		require.Contains(t, printed, `\x1b[2J`)
 	}

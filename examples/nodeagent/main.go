@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/lvm"
 )
 
@@ -174,7 +175,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprint(stdout, usage)
 		return exitDone
 	case err != nil:
-		fmt.Fprintf(stderr, "nodeagent: %s\nRun it with -h for help.\n", cleaned(err.Error()))
+		fmt.Fprintf(stderr, "nodeagent: %s\nRun it with -h for help.\n", manifest.Cleaned(err.Error()))
 		return exitBadInput
 	}
 	var input []object
@@ -191,7 +192,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if errors.Is(err, errNotAsItShall) { // which says why by itself
 			return exitFailed
 		}
-		fmt.Fprintf(stderr, "nodeagent: %s\n", cleaned(err.Error()))
+		fmt.Fprintf(stderr, "nodeagent: %s\n", manifest.Cleaned(err.Error()))
 		var hint *hintError
 		if errors.As(err, &hint) {
 			fmt.Fprintln(stderr, hint.next)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/fake"
 	"github.com/stateofworld/stateofworld/lvm"
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
@@ -121,7 +122,7 @@ func (l *loader) object(raw []byte, kind kinds) error {
 	if err != nil {
 		return l.failed(o.describe(), err)
 	}
-	l.seen[o.describe()] = fmt.Sprintf("%s, document %d", fileName(l.name), l.document)
+	l.seen[o.describe()] = fmt.Sprintf("%s, document %d", manifest.FileName(l.name), l.document)
 	l.objects = append(l.objects, o)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
 )
 
@@ -33,19 +34,19 @@ func (p *printer) event(who, object, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wide = width(p.wide, object)
-	fmt.Fprintf(p.w, "%7.2fs  %-6s  %s  %s\n", time.Since(p.start).Seconds(), who, pad(object, p.wide), cleaned(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(p.w, "%7.2fs  %-6s  %s  %s\n", time.Since(p.start).Seconds(), who, pad(object, p.wide), manifest.Cleaned(fmt.Sprintf(format, args...)))
 }
 
 // say writes a line about the program itself.
 func (p *printer) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintln(p.w, cleaned(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(p.w, manifest.Cleaned(fmt.Sprintf(format, args...)))
 }
 
 // notice writes what the agent says.
 func (p *printer) notice(n lifecycle.Notice) {
-	object := kindNames[n.Kind] + " " + quoted(n.Name)
+	object := kindNames[n.Kind] + " " + manifest.Quoted(n.Name)
 	if n.Namespace != "" {
 		object = claimName(n.Namespace, n.Name)
 	}
@@ -82,7 +83,7 @@ var kindNames = map[lifecycle.Kind]string{
 	lifecycle.KindClaim: "claim", lifecycle.KindVolume: "volume", lifecycle.KindLogicalVolume: "lv", lifecycle.KindVolumeGroup: "group", lifecycle.KindNode: "node",
 }
 
-func claimName(namespace, name string) string { return "claim " + quoted(namespace+"/"+name) }
+func claimName(namespace, name string) string { return "claim " + manifest.Quoted(namespace+"/"+name) }
 
 func failureText(f lifecycle.Failure) string { return string(f.Reason) + ": " + f.Message }
 
@@ -104,7 +105,7 @@ type result struct {
 	Objects        []objectRow `json:"objects"`
 	LogicalVolumes []lvRow     `json:"logicalVolumes"`
 	// Cleaned is what became of what a demonstration has made in a real group.
-	Cleaned string `json:"cleaned,omitempty"`
+	Cleaned string `json:"manifest.Cleaned,omitempty"`
 	// Told is what the last line says when all is well.
 	Told string `json:"-"`
 }
@@ -132,7 +133,7 @@ func (r objectRow) object() string {
 	if r.Kind == claimKind {
 		return claimName(r.Namespace, r.Name)
 	}
-	return "volume " + quoted(r.Name)
+	return "volume " + manifest.Quoted(r.Name)
 }
 
 type lvRow struct {
@@ -153,7 +154,7 @@ func (r result) printJSON(w io.Writer) error {
 func (r result) printTables(w io.Writer) {
 	rows := [][]string{{"OBJECT", "STATE", "LOGICAL VOLUME", "WHY"}}
 	for _, o := range r.Objects {
-		rows = append(rows, []string{o.object(), orDash(o.State), orDash(o.LV), orDash(cleaned(o.Why))})
+		rows = append(rows, []string{o.object(), orDash(o.State), orDash(o.LV), orDash(manifest.Cleaned(o.Why))})
 	}
 	printTable(w, rows)
 	fmt.Fprintln(w)
@@ -171,7 +172,7 @@ func (r result) printTables(w io.Writer) {
 		if p.Object != "" {
 			text = p.Object + ": " + text
 		}
-		fmt.Fprintln(w, "FAILED  "+cleaned(text))
+		fmt.Fprintln(w, "FAILED  "+manifest.Cleaned(text))
 		if p.Next != "" {
 			fmt.Fprintln(w, "        "+p.Next)
 		}

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stateofworld/stateofworld/examples/internal/manifest"
 	"github.com/stateofworld/stateofworld/lvm"
 	"github.com/stateofworld/stateofworld/lvm/lifecycle"
 )
@@ -141,7 +142,7 @@ const (
 func madeFor(lv lvm.LogicalVolume) string {
 	for _, tag := range lv.Tags {
 		if claim, ok := strings.CutPrefix(tag, claimTag); ok {
-			return "claim " + quoted(claim)
+			return "claim " + manifest.Quoted(claim)
 		}
 	}
 	return "somebody else"

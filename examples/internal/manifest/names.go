@@ -1,4 +1,6 @@
-package main
+// Package manifest is what the example programs share that read Kubernetes objects from files: how an error says where it is, and how
+// names that come from a file are printed.
+package manifest
 
 import (
 	"strconv"
@@ -9,23 +11,23 @@ import (
 // Names come out of a file, and what is printed goes to a terminal: a name with control characters in it could move the
 // cursor, forge a line or change its order.
 
-// quoted returns a name as it is if it is plain, and else in Go's quotes. An empty name is "".
-func quoted(name string) string {
-	if name == "" || strings.ContainsAny(name, " \"") || !isPlain(name) {
+// Quoted returns a name as it is if it is plain, and else in Go's quotes. An empty name is "".
+func Quoted(name string) string {
+	if name == "" || strings.ContainsAny(name, " \"") || !IsPlain(name) {
 		return strconv.Quote(name)
 	}
 	return name
 }
 
-// cleaned returns a sentence with everything escaped that is not plain.
-func cleaned(text string) string {
-	if isPlain(text) {
+// Cleaned returns a sentence with everything escaped that is not plain.
+func Cleaned(text string) string {
+	if IsPlain(text) {
 		return text
 	}
 	var b strings.Builder
 	for len(text) > 0 {
 		r, n := utf8.DecodeRuneInString(text)
-		if isPlain(text[:n]) {
+		if IsPlain(text[:n]) {
 			b.WriteString(text[:n])
 		} else if r == utf8.RuneError && n == 1 {
 			b.WriteString(strconv.Quote(text[:n])[1:5])
@@ -38,7 +40,8 @@ func cleaned(text string) string {
 	return b.String()
 }
 
-func isPlain(s string) bool {
+// IsPlain reports whether all of a text can be printed as it is.
+func IsPlain(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}
