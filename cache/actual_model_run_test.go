@@ -208,7 +208,7 @@ func (r *actualRun) compare(t require.TestingT) {
 			}
 		}
 	}
-	requireSame(t, nodes, slices.Sorted(w.Nodes()))
+	requireSame(t, nodes, slices.Collect(w.Nodes()))
 	requireSame(t, attached, w.GetAttachedVolumesPerNode())
 }
 

@@ -147,7 +147,7 @@ func (r *desiredRun) compare(t require.TestingT) {
 		requireSame(t, m.unresolved(node), w.UnresolvedPods(node))
 		requireSame(t, len(m.unresolved(node)), w.NodeUnresolved(node))
 	}
-	requireSame(t, known, slices.Sorted(w.Nodes()))
+	requireSame(t, known, slices.Collect(w.Nodes()))
 }
 
 func (r *desiredRun) addNode(node types.NodeName) {
